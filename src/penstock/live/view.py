@@ -3,11 +3,10 @@
 It is an immutable value of one instant. Lists of jobs come from the journal's reader instead.
 """
 
-from dataclasses import replace
-
+from penstock.core.fold.sites import as_proved
 from penstock.core.fold.state import State, open_request
 from penstock.core.model.events import ApprovalAsked, CapRaiseAsked
-from penstock.core.model.types import Offer, Policy, Site
+from penstock.core.model.types import Offer, Policy
 from penstock.core.units import Instant, Money
 from penstock.core.values import value
 
@@ -152,15 +151,10 @@ def _sites(state: State) -> tuple[SiteView, ...]:
             law=site.law,
             front_door=site.front_door,
             reachable=site.id not in state.lost_sites,
-            offers=tuple(_offer(state, offer, use.get(offer.id, [0, 0, 0])) for offer in _as_they_stand(state, site)),
+            offers=tuple(_offer(state, as_proved(state, offer), use.get(offer.id, [0, 0, 0])) for offer in site.offers),
         )
         for site in state.sites.values()
     )
-
-
-def _as_they_stand(state: State, site: Site) -> list[Offer]:
-    """As the sites file says it; a guarantee that nobody proves is none."""
-    return [replace(offer, guarantee="none") if offer.id in state.unproved else offer for offer in site.offers]
 
 
 def _use(state: State) -> dict[str, list[int]]:

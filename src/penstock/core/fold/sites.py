@@ -42,6 +42,11 @@ def _note_watchman(state: State, before: Offer | None, offer: Offer) -> None:
         state.unproved[offer.id] = None
 
 
+def as_proved(state: State, offer: Offer) -> Offer:
+    """As it was declared; a guarantee that nobody proves is none."""
+    return replace(offer, guarantee="none") if offer.id in state.unproved else offer
+
+
 def guarantee_changed(state: State, event: e.GuaranteeChanged) -> None:
     """Caps are hard or soft there from now on, and a policy that demands hard caps opens or closes it. What is rented
     already stays.
