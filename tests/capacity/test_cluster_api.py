@@ -180,10 +180,10 @@ async def test_the_watchman_ends_a_node_at_its_deadline_with_us_dead_and_with_po
     })  # fmt: skip
     with watchman(managing, namespace):
         async with opened(ground) as lab:
-            ends_at = ground.clock() + 20 * SECOND
+            ends_at = ground.clock() + 12 * SECOND
             await lab.driver.capacity.ask(launch("long.1/n0", gpus=8, deadline_at=ends_at))
             await lab.start("long", offer="lab/nodes", nodes=("long.1/n0",), deadline_at=ends_at + HOUR)
-            later = ends_at + 10 * SECOND
+            later = ends_at + 5 * SECOND
             assert await lab.driver.capacity.extend("long.1/n0", later) == later
             assert await lab.driver.capacity.list() == (SeenNode("long.1/n0", later),)
         while deployment(managing, ground, "long.1/n0").get("code") != 404:  # nobody of us is alive
