@@ -88,6 +88,22 @@ async def test_a_node_has_our_marks_and_bounds_on_how_long_it_may_take_to_go(
         await lab.driver.capacity.release("a.1/n0")
 
 
+@story
+async def test_the_rights_that_manifests_print_are_enough(
+    managing: DevCluster, managed_namespace: str, tmp_path: Path
+) -> None:
+    rights = [*manifests.EVERYWHERE, *manifests.RENTING, *manifests.ACTING]
+    kubeconfig = managing.token_for(f"rents-{managed_namespace}", rights)
+    ground = ClusterApiGround(kubeconfig, managed_namespace, tmp_path)
+    async with opened(ground) as lab:
+        later = ground.clock() + HOUR
+        await lab.driver.capacity.ask(launch("a.1/n0", deadline_at=later))
+        assert await lab.driver.capacity.extend("a.1/n0", later + HOUR) == later + HOUR
+        assert "There is no watchman" in (await until_guarantee(lab, "none")).words
+        await lab.driver.capacity.release("a.1/n0")
+        assert await lab.driver.capacity.list() == ()
+
+
 @pytest.mark.parametrize(
     ("words", "shortage", "retry_ms"),
     [("No valid host was found", "stock_out", 5 * MINUTE), ("Quota exceeded for cores", "quota", 4 * HOUR)],
@@ -216,7 +232,7 @@ async def test_a_watchman_that_may_not_delete_proves_nothing(
     """It runs and renews its Lease, and yet it would end nothing."""
     monkeypatch.setattr(watchman_proof, "LOOK_SECONDS", 0.5)
     rules = [
-        {"apiGroups": ["cluster.x-k8s.io"], "resources": ["machinedeployments", "clusters"], "verbs": ["list"]},
+        {"apiGroups": ["cluster.x-k8s.io"], "resources": ["machinedeployments"], "verbs": ["list"]},
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "patch"]},
     ]
     kubeconfig = managing.token_for(f"lame-{ground.settings.namespace}", rules)

@@ -10,7 +10,7 @@ from penstock.capacity.watchman import KINDS, judge
 from penstock.capacity.watchman_proof import GuardedOffer, doubt
 from penstock.core.units import HOUR, MINUTE, NEVER, SECOND
 from penstock.kube import annotations, manifests
-from penstock.kube.client import CAPI_CLUSTERS, MACHINE_DEPLOYMENTS, Cluster
+from penstock.kube.client import MACHINE_DEPLOYMENTS, NODE_CLAIMS, Cluster
 
 NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
 
@@ -75,7 +75,7 @@ def lease(age_s: float, **notes: str) -> dict[str, Any]:
         (lease(29), ""),
         (lease(31), "The watchman has not renewed its Lease for 31 s."),
         ({"metadata": {}, "spec": {}}, "The watchman has never renewed its Lease."),
-        (lease(1, **{annotations.WATCHES: CAPI_CLUSTERS.resource}), "may not delete machinedeployments"),
+        (lease(1, **{annotations.WATCHES: NODE_CLAIMS.resource}), "may not delete machinedeployments"),
         (lease(1, **{annotations.STUCK: "MachineDeployment m/a"}), "does not go: MachineDeployment m/a."),
     ],
 )

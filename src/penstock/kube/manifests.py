@@ -77,7 +77,7 @@ RENTING: Final = (
     _rule("", "events", "list"),
 )
 #: Of the watchman: it lists rented objects and deletes those past their deadline, in every namespace.
-WATCHING: Final = (_rule("cluster.x-k8s.io", "machinedeployments clusters", "list delete"),)
+WATCHING: Final = (_rule("cluster.x-k8s.io", "machinedeployments", "list delete"),)
 #: For `penstock exec`, only on request: this right allows everything that those pods may do.
 RUNNING: Final = (_rule("", "pods/exec", "get create"),)  # newer clusters require `create`, too
 
