@@ -52,5 +52,5 @@ def test_core_s_own_webhook_refuses_a_deployment_that_selects_nothing(
 ) -> None:
     _, pool = cluster_api.pool("b", managed_namespace, "own", gpus=8)
     pool["spec"]["selector"] = {"matchLabels": {"pool": "another"}}
-    with pytest.raises(Refusal, match="must match selector"):
+    with pytest.raises(Refusal, match=r"must match spec\.selector"):
         managing.apply(pool)
