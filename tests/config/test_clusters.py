@@ -197,6 +197,7 @@ def test_an_offer_that_rents_nodes_is_sold_by_the_node_and_its_lease_is_for_life
         (f"way: cluster_api, {MACHINES}", ", guarantee: expire_after", "write 'watchman' or 'none'"),
         (f"way: cluster_api, {MACHINES}, watchman: A B", "", "is not a namespace"),
         (f"way: cluster_api, {MACHINES}, zones: [a, b]", "", "a Machine is in one failure domain"),
+        (f"way: cluster_api, {MACHINES}", ", kill: 30s", "write at least 1 min"),
         (f"way: cluster_api, {MACHINES}", ", guarantee: job", "in a cluster without 'rent'"),
         (
             f"way: cluster_api, {MACHINES}, management: {{in_cluster: true, context: c}}",

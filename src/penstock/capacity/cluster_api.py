@@ -64,6 +64,7 @@ class ClusterApiNodes(ClusterNodes):
     def __init__(self, site: RentingSite) -> None:
         super().__init__(site)
         self.clients: dict[Access, Cluster] = {}
+        self.marked: dict[str, str] = {}  #: by its deployment's name: the Node that we have marked
         self.noticed: dict[str, None] = {}  #: Machines and deployments whose end was said in advance; by uid
         self.deployments: dict[ManagementNamespace, Informer] = {}
         self.machines: dict[ManagementNamespace, Informer] = {}
@@ -217,7 +218,7 @@ class ClusterApiNodes(ClusterNodes):
     async def _mark_node(self, name: str, here: ManagementNamespace) -> None:
         """So that Jobs find it, and nobody else's pods land on it."""
         machine = self._machine_of(name, here)
-        if machine is None or not node_name_of(machine) or self.nodes_of(name):
+        if machine is None or not node_name_of(machine) or self.marked.get(name) == node_name_of(machine):
             return
         cluster, installation = self.cluster_now(), self.installation
         with suppress(errors.NotFound, errors.Conflict):  # it is asked again soon
@@ -232,6 +233,7 @@ class ClusterApiNodes(ClusterNodes):
             if change is not None:
                 seen = str(node["metadata"]["resourceVersion"])
                 await cluster.patch(NODES, node_name_of(machine), change, seen=seen)
+                self.marked[name] = node_name_of(machine)
 
     def _taints(self, offer: str) -> list[dict[str, str]]:
         _, place = self.offers_now().get(offer, (None, None))
@@ -304,6 +306,7 @@ class ClusterApiNodes(ClusterNodes):
         node = node_of(obj)
         if now is None:
             self.noticed.pop(str(obj["metadata"]["uid"]), None)
+            self.marked.pop(str(obj["metadata"]["name"]), None)
             if self.tells(node):
                 at = self.clock()
                 self.say(e.NodeGone(at, node) if at >= deadline_of(obj) else e.NodeLost(at, node))

@@ -12,6 +12,7 @@ from penstock.config.scalars import Amount, Count
 from penstock.config.sections import ExtrasSection, MapsSection, OfferSection, PriceSection, ShapeSection, SiteSection
 from penstock.core.model.types import STANDING, Extras, Guarantee, NodeShape, Offer, Quoted, SoldBy
 from penstock.core.units import HOUR, MICRO, MINUTE, MOST_GPUS, MOST_PER_GB, MOST_PER_HOUR, Millis, Money, ceil_div
+from penstock.formatting import duration
 from penstock.kube.job_needs import offer_has
 
 #: What a rented offer is taken to be until somebody has said otherwise: rather too dear and too slow to stop than the
@@ -195,6 +196,9 @@ class _OfferMaker:
         if row.guarantee not in (None, *rules.guarantees):
             ends = " or ".join(f"'{way}'" for way in rules.guarantees)
             self._report(".guarantee", f"what is rented by '{rent.way}' ends by itself in another way: write {ends}")
+        if row.kill is not None and row.kill < rules.least_kill_ms:
+            least = duration(rules.least_kill_ms)
+            self._report(".kill", f"what is rented by '{rent.way}' may take longer to go; write at least {least}")
         shapes = _shape_rows(row)
         if rent.instance_types and len(shapes) > 1:
             self._report(".rent.instance_types", "with several 'shapes' each has a 'node_type' of its own instead")

@@ -9,6 +9,7 @@ from typing import Final
 from penstock.config.document import Document
 from penstock.config.sections import ManagementSection, NodeClassSection, RentSection
 from penstock.core.model.types import Guarantee
+from penstock.core.units import MINUTE, Millis
 from penstock.core.values import value
 from penstock.kube.access import Access
 from penstock.kube.node_selection import ClusterApiWay, KarpenterWay, RentedNodes, RentWay, Taint
@@ -26,6 +27,7 @@ class WayRules:
     may: tuple[str, ...] = ()  # keys of its own that can be left out
     renewable: bool = False  # whether a node's deadline can be moved
     by_type: bool = True  # whether it must know an instance type
+    least_kill_ms: Millis = 0  # a shorter `kill` is not kept
 
 
 def _karpenter(row: RentSection) -> KarpenterWay:
@@ -61,6 +63,7 @@ WAYS: Final[dict[str, WayRules]] = {
         may=("management", "watchman"),
         renewable=True,
         by_type=False,
+        least_kill_ms=MINUTE,  # the watchman looks every 10 s, and core at a drain every 20 s
     ),
 }
 
