@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.devcluster import ClusterGroup, ClusterPlan, NodePlan, karpenter, kubelet_nodes, programs
+from penstock.devcluster import ClusterGroup, ClusterPlan, NodePlan, cluster_api, karpenter, kubelet_nodes, programs
 from penstock.devcluster.cluster import DevCluster
 from penstock.devcluster.external import ExternalCluster, random_name
 from tests.conftest import Part
@@ -33,6 +33,8 @@ REAL_PLANS = (
 )
 #: Its nodes come from Karpenter alone; tests choose theirs by pools, labels and taints of their own.
 RENTING_PLAN = ClusterPlan("cloud", karpenter=True)
+#: A management cluster of Cluster API that is its own workload cluster.
+MANAGING_PLAN = ClusterPlan("managing", cluster_api=True)
 BREAKABLE = pytest.StashKey[ClusterGroup]()
 
 
@@ -113,6 +115,28 @@ def cloud_namespace(cloud: DevCluster) -> Iterator[str]:
     cloud.empty_namespace(name)
     karpenter.remove(cloud.api, name)
     cloud.drop_namespace(name)
+
+
+@pytest.fixture(scope="session")
+def managing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
+    """A cluster without nodes, with Cluster API and a toy provider, for all workers."""
+    if not programs.found():
+        pytest.skip(Part.KUBERNETES)
+    if not cluster_api.found():
+        pytest.skip(Part.CLUSTER_API)
+    with ClusterGroup(_of_this_run(tmp_path_factory) / "managing", [MANAGING_PLAN]) as made:
+        yield made.cluster("managing")
+
+
+@pytest.fixture
+def managed_namespace(managing: DevCluster) -> Iterator[str]:
+    """A fresh one in `managing`, with a cluster "own" and a pool "a100" of size 0; afterwards its machines go."""
+    name = managing.new_namespace()
+    managing.apply(*cluster_api.toy_cluster("own", name), *cluster_api.pool("a100", name, "own", gpus=8))
+    yield name
+    managing.empty_namespace(name)
+    cluster_api.remove(managing.api, name)
+    managing.drop_namespace(name)
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ class Part(StrEnum):
     KUBERNETES = "Kubernetes programs: `make kube` builds them once, in about ten minutes"
     KUEUE = "Kueue: `make kube KUEUE=1` builds it once, in about ten minutes"
     JOBSET = "JobSet: `make kube JOBSET=1` builds it once, in about five minutes"
+    CLUSTER_API = "Cluster API: `make kube CAPI=1` builds it once, in about four minutes"
     KARPENTER = "Karpenter: `make kube KARPENTER=1` builds it once, in about five minutes"
     DNS = "CoreDNS: `make kube DNS=1` builds it once, in about two minutes"
     OUR_CLUSTERS = "clusters that may be broken: run without PENSTOCK_TEST_KUBECONFIGS"

@@ -1,5 +1,5 @@
-"""A cluster with Karpenter, which all tests of this folder share."""
+"""Clusters with Karpenter and with Cluster API, which all tests of this folder share."""
 
-from tests.clusters import cloud, cloud_namespace
+from tests.clusters import cloud, cloud_namespace, managed_namespace, managing
 
-__all__ = ["cloud", "cloud_namespace"]
+__all__ = ["cloud", "cloud_namespace", "managed_namespace", "managing"]

@@ -5,7 +5,15 @@ import pytest
 from penstock.config.sites import ConfigMapKey, parse_sites, read_sites
 from penstock.core.errors import BadInput
 from penstock.kube.access import Access
-from penstock.kube.node_selection import ClusterSite, KarpenterWay, NodeSelection, RentedNodes, Taint, Toleration
+from penstock.kube.node_selection import (
+    ClusterApiWay,
+    ClusterSite,
+    KarpenterWay,
+    NodeSelection,
+    RentedNodes,
+    Taint,
+    Toleration,
+)
 from tests.conftest import ROOT
 
 FILE = """
@@ -141,6 +149,9 @@ def test_the_example_names_its_config_map_and_closes_an_offer() -> None:
 CLASS = "node_class: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: gpu}"
 
 
+MACHINES = "deployment: d, namespace: m"
+
+
 def rented(rent: str, more: str = "") -> str:
     """What the file with this offer is refused for."""
     with pytest.raises(BadInput) as refused:
@@ -172,17 +183,45 @@ def test_an_offer_that_rents_nodes_is_sold_by_the_node_and_its_lease_is_for_life
 @pytest.mark.parametrize(
     ("rent", "more", "says"),
     [
-        ("way: eks", "", "unknown word 'eks'; known here: karpenter"),
+        ("way: pizza", "", "unknown word 'pizza'; known here: karpenter"),
         ("way: karpenter", "", "the key 'node_class' is missing"),
         (f"way: karpenter, {CLASS}", "", "the key 'instance_types' is missing, or a 'node_type'"),
         (f"way: karpenter, {CLASS}", ", node_type: a, sold_by: attempt", "billed one by one; write 'node'"),
         (f"way: karpenter, {CLASS}", ", node_type: a, guarantee: timer", "write 'expire_after'"),
         (f"way: karpenter, {CLASS}, labels: {{a b: c}}", ", node_type: a", "is not a label"),
         (f"way: karpenter, {CLASS}, zone: z", ", node_type: a", "zone"),
+        ("way: cluster_api, namespace: m", "", "the key 'deployment' is missing"),
+        ("way: cluster_api, deployment: d", "", "the key 'namespace' is missing"),
+        (f"way: cluster_api, {MACHINES}, {CLASS}", "", "this key is not for 'way: cluster_api'"),
+        (f"way: karpenter, {CLASS}, {MACHINES}", ", node_type: a", "this key is not for 'way: karpenter'"),
+        (f"way: cluster_api, {MACHINES}", ", guarantee: expire_after", "write 'watchman' or 'none'"),
+        (f"way: cluster_api, {MACHINES}, watchman: A B", "", "is not a namespace"),
+        (f"way: cluster_api, {MACHINES}, zones: [a, b]", "", "a Machine is in one failure domain"),
+        (f"way: cluster_api, {MACHINES}", ", kill: 30s", "write at least 1 min"),
+        (f"way: cluster_api, {MACHINES}", ", guarantee: job", "in a cluster without 'rent'"),
+        (
+            f"way: cluster_api, {MACHINES}, management: {{in_cluster: true, context: c}}",
+            "",
+            "there is no 'kubeconfig' and no 'context'",
+        ),
     ],
 )
 def test_a_mistake_in_rent_is_said(rent: str, more: str, says: str) -> None:
     assert says in rented(rent, more)
+
+
+def test_the_example_of_cluster_api_is_renewable_and_guarded_by_its_watchman() -> None:
+    file = read_sites(str(ROOT / "examples" / "cluster-api.yaml"))
+    (offer,) = file.sites[0].offers
+    assert (offer.sold_by, offer.guarantee, offer.renewable) == ("node", "watchman", True)
+    rent = dict(dict(file.kubernetes)["nuremberg"].places)["nuremberg/a100"].rent
+    assert rent is not None
+    assert rent.way == ClusterApiWay("gpu-a100", "nuremberg", Access("~/.kube/management"), "penstock")
+
+
+def test_a_watchman_guards_only_what_is_rented_with_one() -> None:
+    with pytest.raises(BadInput, match=r"a watchman ends what is rented by"):
+        read(rented=", guarantee: watchman")
 
 
 def test_what_is_owned_is_not_rented() -> None:
@@ -194,7 +233,7 @@ def test_the_example_of_an_autoscaler_is_that_of_its_page() -> None:
     made = read_sites(str(ROOT / "examples" / "autoscaler.yaml"))
     ((name, cluster),) = made.kubernetes
     (offer,) = made.sites[0].offers
-    assert (name, offer.sold_by, offer.guarantee, made.notes) == ("east", "attempt", "timer", ())
+    assert (name, offer.sold_by, offer.guarantee, made.notes) == ("east", "attempt", "job", ())
     assert cluster.places[0][1].selector == (("karpenter.sh/nodepool", "a100"),)
     _, _, shown = (ROOT / "examples" / "autoscaler.yaml").read_text("utf-8").partition("\n")
     assert shown in (ROOT / "docs" / "clouds.md").read_text("utf-8")

@@ -33,6 +33,11 @@ BY_NODE = {
     "node_type": "p4d.24xlarge",
     "rent": {"way": "karpenter", "node_class": NODE_CLASS, "taints": [{"key": "gpu"}]},
 }
+BY_MACHINE = {
+    **RENTED,
+    "name": "machines",
+    "rent": {"way": "cluster_api", "deployment": "a100", "namespace": "machines", "management": {}},
+}
 #: Something at every level, with no more keys than must be there.
 SITES: dict[str, Any] = {
     "sites": [
@@ -41,7 +46,7 @@ SITES: dict[str, Any] = {
             "front_door": True,
             "kubernetes": {},
             "maps": {},
-            "offers": [IN_CLUSTER, BY_NODE],
+            "offers": [IN_CLUSTER, BY_NODE, BY_MACHINE],
             "egress": [{"per_gb": 1}],
         },
         {"name": "here", "local": {}, "offers": [RENTED, SHAPED, OWNED, {**RENTED, "name": "more", "extras": {}}]},

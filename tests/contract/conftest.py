@@ -4,10 +4,29 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clusters import cloud, cloud_namespace, clusters, lab, namespace, shared_bed
+from tests.clusters import (
+    cloud,
+    cloud_namespace,
+    clusters,
+    lab,
+    managed_namespace,
+    managing,
+    namespace,
+    shared_bed,
+)
 from tests.postgres import Server, server
 
-__all__ = ["cloud", "cloud_namespace", "clusters", "lab", "namespace", "postgres", "shared_bed"]
+__all__ = [
+    "cloud",
+    "cloud_namespace",
+    "clusters",
+    "lab",
+    "managed_namespace",
+    "managing",
+    "namespace",
+    "postgres",
+    "shared_bed",
+]
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from penstock.core.model.actions import LaunchNode, StartAttempt
 from penstock.core.model.types import JobSpec, NodeShape, Offer, Site
 from penstock.core.units import NEVER, SECOND, Instant, Millis
 from penstock.data.checkpoints import FolderStore, NoStore, Store
-from penstock.devcluster import karpenter
+from penstock.devcluster import cluster_api, karpenter
 from penstock.drivers.driver import BaseDriver, SeenAttempt, Work
 from penstock.drivers.kubernetes.connection import KubernetesSettings
 from penstock.drivers.kubernetes.driver import KubernetesDriver
@@ -29,7 +29,7 @@ from penstock.drivers.local.driver import LocalDriver
 from penstock.drivers.local.store import LocalSettings
 from penstock.kube import annotations as names
 from penstock.kube.access import Access, connect
-from penstock.kube.node_selection import KarpenterWay, NodeSelection, RentedNodes
+from penstock.kube.node_selection import ClusterApiWay, KarpenterWay, NodeSelection, RentedNodes
 from penstock.sim.engine.rehearsal import Rehearsal, Stage
 from penstock.sim.engine.world import Truth, World
 
@@ -197,6 +197,29 @@ class KarpenterGround(KubernetesGround):
     def classes(self) -> list[dict[str, Any]]:
         slow = karpenter.node_class(f"{self.settings.namespace}-slow", joins_after="10m")
         return [karpenter.node_class(self.settings.namespace), slow]
+
+
+class ClusterApiGround(KubernetesGround):
+    """The same, where Cluster API rents the nodes: of its namespace's pools "a100" and "slow"."""
+
+    kind = "cluster_api"
+
+    def __init__(self, kubeconfig: Path, namespace: str, folder: Path, **settings: Any) -> None:
+        super().__init__(kubeconfig, namespace, folder, **settings)
+        rented = [offer for offer in self.site.offers if offer.sold_by == "node" and offer.term != "owned"]
+        offers = tuple(replace(offer, kill_ms=10 * SECOND, guarantee="watchman") for offer in rented)
+        self.site = replace(self.site, offers=offers)
+        pools = {"lab/slow": "slow"}
+        places = [(offer.id, self.place(pools.get(offer.id, "a100"))) for offer in rented]
+        self.settings = replace(self.settings, places=tuple(places))
+        self.installation = namespace  # so that each test sees its own nodes alone
+
+    def place(self, pool: str) -> NodeSelection:
+        namespace = self.settings.namespace
+        return NodeSelection(rent=RentedNodes(ClusterApiWay(pool, namespace, watchman=namespace)))
+
+    def pools(self) -> list[dict[str, Any]]:
+        return cluster_api.pool("slow", self.settings.namespace, "own", gpus=8, boot_ms=600_000)
 
 
 def _rent(node_class: str) -> NodeSelection:

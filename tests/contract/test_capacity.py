@@ -11,12 +11,28 @@ from penstock.core.units import HOUR
 from penstock.devcluster import DevCluster
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable
 from tests.awaiting import story
-from tests.contract.kit import Ground, KarpenterGround, LocalGround, RehearsalGround, launch, opened, site
+from tests.contract.kit import (
+    ClusterApiGround,
+    Ground,
+    KarpenterGround,
+    LocalGround,
+    RehearsalGround,
+    launch,
+    opened,
+    site,
+)
+
+CLUSTER_API = pytest.param("cluster_api", marks=pytest.mark.slow)
 
 
-@pytest.fixture(params=["local", "rehearsal", pytest.param("karpenter", marks=pytest.mark.slow)])
+@pytest.fixture(params=["local", "rehearsal", pytest.param("karpenter", marks=pytest.mark.slow), CLUSTER_API])
 def renting(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
     """Where nodes are rented one by one."""
+    if request.param == "cluster_api":
+        managing: DevCluster = request.getfixturevalue("managing")
+        by_machines = ClusterApiGround(managing.kubeconfig, request.getfixturevalue("managed_namespace"), tmp_path)
+        managing.apply(*by_machines.pools())
+        return by_machines
     if request.param != "karpenter":
         return _renting(request.param, tmp_path)
     cloud: DevCluster = request.getfixturevalue("cloud")

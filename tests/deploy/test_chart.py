@@ -17,7 +17,7 @@ from penstock.kube import manifests
 from tests.deploy.helm import CHART, helm, refused, rendered
 
 FILES = CHART / "files"
-ACCOUNT, NAMESPACE = "ACCOUNT-OF-PENSTOCK", "NAMESPACE-OF-PENSTOCK"
+ACCOUNT, NAMESPACE, IMAGE = "ACCOUNT-OF-PENSTOCK", "NAMESPACE-OF-PENSTOCK", "IMAGE-OF-PENSTOCK"
 Json = dict[str, Any]
 SITES = """\
 sites:
@@ -34,6 +34,7 @@ ALL: Json = {
     "image": {"repository": "registry.example.com/penstock", "digest": f"sha256:{'0' * 64}", "pullSecrets": ["pull"]},
     "rights": {"role": "home", "namespaces": ["vision"], "exec": True, "kubeconfigSecrets": ["east"]},
     "admission": {"enabled": True, "mutating": True, "beta": True},
+    "watchman": {"enabled": True},
     "tls": {"secret": "certificate"},
     "serviceMonitor": {"enabled": True, "tokenSecret": "metrics", "labels": {"release": "prometheus"}},
     "networkPolicy": {"from": [{"namespaceSelector": {"matchLabels": {"team": "ml"}}}]},
@@ -71,6 +72,7 @@ def generated() -> dict[str, str]:
         "rights.json": json.dumps(rights, indent=2) + "\n",
         "admission.yaml": _dumped(manifests.admission(ACCOUNT, NAMESPACE)),
         "mutating.yaml": _dumped(manifests.mutation()),
+        "watchman.yaml": _dumped(manifests.watchman(IMAGE, NAMESPACE)),
     }
 
 
@@ -127,6 +129,13 @@ def test_its_policies_are_those_of_manifests(beta: bool) -> None:
     assert by_name(made, printed) == by_name(printed, printed)
 
 
+def test_its_watchman_is_that_of_manifests() -> None:
+    made = rendered({**LEAST, "watchman": {"enabled": True}}, release="pen", namespace="platform")
+    printed = manifests.watchman(f"registry.example.com/penstock:{penstock.__version__}", "platform")
+    ours = by_name(made, printed)
+    assert {key: ours[key] for key in by_name(printed, printed)} == by_name(printed, printed)
+
+
 def by_name(objects: list[Json], like: list[Json]) -> dict[tuple[str, str, str], Json]:
     """Objects of the same kinds, without the labels that helm adds."""
     kinds = {one["kind"] for one in like}
@@ -147,13 +156,13 @@ def test_lint_finds_nothing(values: Json) -> None:
 
 @each_set
 def test_pods_are_restricted_and_their_files_are_read_only(values: Json) -> None:
-    (pod,) = [one["spec"]["template"]["spec"] for one in rendered(values) if one["kind"] == "Deployment"]
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    for container in [*pod["containers"], *pod.get("initContainers", [])]:
-        assert container["securityContext"] == {
-            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
-        }  # fmt: skip
+    for pod in [made["spec"]["template"]["spec"] for made in rendered(values) if made["kind"] == "Deployment"]:
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in [*pod["containers"], *pod.get("initContainers", [])]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+            }  # fmt: skip
 
 
 def test_a_volume_holds_the_journal_of_one_replica_and_postgresql_that_of_several() -> None:

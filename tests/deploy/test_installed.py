@@ -4,7 +4,7 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ import pytest
 import yaml
 
 from penstock.cli.main import main
-from penstock.devcluster import ClusterGroup, kubelet_nodes, penstock_image
+from penstock.devcluster import ClusterGroup, cluster_api, kubelet_nodes, penstock_image, programs
 from penstock.devcluster.cluster import DevCluster
 from penstock.devcluster.images import BUSYBOX
-from penstock.kube import annotations
-from tests.conftest import ROOT
+from penstock.kube import annotations, manifests
+from penstock.kube.client import MACHINE_DEPLOYMENTS
+from tests.conftest import ROOT, Part
 from tests.deploy.helm import CHART, helm
 from tests.front.kit import binding, home_job
 from tests.postgres import Server, found_or_skip
@@ -238,3 +239,52 @@ def traces(cluster: DevCluster, i: Installation) -> list[str]:
     kinds = f"{MARKED},clusterroles,clusterrolebindings,persistentvolumeclaims,networkpolicies"
     left = cluster.get("-A", kinds, "-l", label)["items"]
     return [*(word for word in words if annotations.DOMAIN in word), *(one["metadata"]["name"] for one in left)]
+
+
+# --- the watchman -----------------------------------------------------------------------------------------------------
+
+
+def test_the_watchman_is_a_restricted_pod_that_ends_what_is_past_its_deadline(
+    real_bed: ClusterGroup, image: str
+) -> None:
+    """With its image, its account and its rights, and nobody else's."""
+    if not cluster_api.found():
+        pytest.skip(Part.CLUSTER_API)
+    lab = real_bed.cluster("lab")
+    own = lab.new_namespace()
+    lab.kubectl("label", "namespace", own, "pod-security.kubernetes.io/enforce=restricted")
+    definition = programs.program("cluster-api-definitions") / "crds/cluster.x-k8s.io_machinedeployments.yaml"
+    lab.kubectl("apply", "--server-side", "-f", str(definition))
+    try:
+        lab.kubectl("wait", "--for=condition=Established", "crd/machinedeployments.cluster.x-k8s.io")
+        lab.apply(_rented("past", own, "2026-01-01T00:00:00Z"), _rented("later", own, "2126-01-01T00:00:00Z"))
+        lab.apply(*manifests.watchman(f"{image}:{penstock_image.NAME.rpartition(':')[2]}", own))
+        until(lambda: [_name(found) for found in lab.get("machinedeployments", "-n", own)["items"]] == ["later"])
+        lease = ["get", "lease", annotations.WATCHMAN, "-n", own, "--ignore-not-found", "-o", "json"]
+        until(lambda: lab.kubectl(*lease) != "")
+        watches = json.loads(lab.kubectl(*lease))["metadata"]["annotations"][annotations.WATCHES]
+        assert watches == MACHINE_DEPLOYMENTS.resource
+    finally:
+        lab.kubectl("delete", "-f", str(definition), "--wait=false")
+        for kind in ("clusterrole", "clusterrolebinding"):
+            lab.kubectl("delete", kind, f"{own}.{annotations.WATCHMAN}", "--ignore-not-found")
+        lab.kubectl("delete", "deployment", annotations.WATCHMAN, "-n", own, "--ignore-not-found")
+        lab.drop_namespace(own)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 180
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def _rented(name: str, namespace: str, ends_at: str) -> Json:
+    """As Penstock makes it; nobody rents anything here."""
+    _, deployment = cluster_api.pool(name, namespace, "own", gpus=8)
+    marks = {"labels": {annotations.INSTALLATION: "home"}, "annotations": {annotations.ENDS_AT: ends_at}}
+    return {**deployment, "metadata": {**deployment["metadata"], **marks}}
+
+
+def _name(obj: Json) -> str:
+    return str(obj["metadata"]["name"])

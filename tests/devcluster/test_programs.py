@@ -104,6 +104,32 @@ def test_karpenter_is_built_once_beside_the_others_with_a_cloud_that_may_be_empt
     assert provider.read_text() == f"before\n{programs.STOCK_OUTS}{programs.KARPENTER_LAUNCHES}after\n"
 
 
+def test_cluster_api_is_built_in_a_module_of_ours_with_its_definitions(
+    asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "cluster-api/core/config"
+    for file in (config / "crd/bases/machines.yaml", config / "webhook/manifests.yaml"):
+        file.parent.mkdir(parents=True)
+        file.write_text("{}")
+    monkeypatch.setenv("SOURCE", str(tmp_path / "cluster-api"))
+    for _ in range(2):
+        programs.build(lambda _: None)
+    before = asked.read_text()
+    programs.build(lambda _: None, cluster_api=True)
+    where = programs.build(lambda _: None, cluster_api=True)
+    added = asked.read_text().removeprefix(before).splitlines()
+    assert [line.split()[0] for line in added] == ["build", "mod"]
+    assert added[0].endswith("sigs.k8s.io/cluster-api/core")
+    assert (where / "cluster-api").resolve() == where / f"cluster-api-{programs.CLUSTER_API}"
+    definitions = programs.program("cluster-api-definitions")
+    assert [file.name for file in (definitions / "crds").iterdir()] == ["machines.yaml"]
+    assert (definitions / "webhooks.yaml").exists()
+
+
+def test_the_recipe_of_cluster_api_is_for_its_version() -> None:
+    assert f"sigs.k8s.io/cluster-api v{programs.CLUSTER_API}" in (programs.RECIPES / "capi/go.mod").read_text()
+
+
 @pytest.mark.usefixtures("asked")
 def test_a_build_that_fails_says_why_and_leaves_nothing_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GO_FAILS", "1")

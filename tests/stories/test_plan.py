@@ -240,3 +240,10 @@ def test_it_names_whom_it_would_move_together() -> None:
     assert decided(penstock, job, "10:30") == [stop("c.1")]
     assert penstock.kinds() == ["WaitPromised", "StartPromised", "StopPromised", "StartPromised"]
     assert penstock.promises[-1] == found.decision
+
+
+def test_a_plan_says_that_caps_are_soft_where_nobody_proves_the_watchman() -> None:
+    penstock = given(offer("cloud", guarantee="watchman"))
+    assert [choice.offer.guarantee for choice in asked(penstock, submitted("a"), "09:00").choices] == ["none"]
+    penstock.hears(lambda at: e.GuaranteeChanged(at, "cloud", "watchman"), at="09:00")
+    assert [choice.offer.guarantee for choice in asked(penstock, submitted("a"), "09:01").choices] == ["watchman"]

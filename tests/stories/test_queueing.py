@@ -1,7 +1,8 @@
 """Who starts when, on GPUs one owns; and what waiting looks like."""
 
 from penstock.core.decide.rules import BuiltInRules, Candidate, Verdict
-from penstock.core.model.events import JobRefused, JobSubmitted, StartPromised, WaitPromised
+from penstock.core.model.actions import LaunchNode
+from penstock.core.model.events import GuaranteeChanged, JobRefused, JobSubmitted, StartPromised, WaitPromised
 from penstock.core.model.reasons import (
     Displaced,
     NothingAllowed,
@@ -16,6 +17,7 @@ from penstock.core.model.reasons import (
 )
 from penstock.core.model.types import JobSpec, Waiting
 from penstock.core.units import HOUR, MINUTE, NEVER
+from penstock.live.view import picture
 from tests.stories.kit import (
     Told,
     asked_to_move,
@@ -25,6 +27,7 @@ from tests.stories.kit import (
     given,
     gone,
     launch,
+    like,
     nothing,
     offer,
     policy,
@@ -229,6 +232,26 @@ def test_a_policy_may_demand_hard_caps() -> None:
     penstock.hears(submitted("a"), at="09:00")
     because = NothingAllowed("cloud", "policy demands hard caps, and nothing there ends without us", "built in")
     assert penstock.why("a") == because
+
+
+def test_a_watchman_guards_an_offer_only_while_its_site_proves_it() -> None:
+    """Until then, and whenever it is silent, jobs wait where the policy demands hard caps; what runs goes on."""
+    penstock = given(offer("cloud", guarantee="watchman"), policy(require_hard_caps=True))
+    assert penstock.hears(submitted("a"), at="09:00") == []
+    launched = [like(LaunchNode, offer="cloud")]
+    assert penstock.hears(lambda at: GuaranteeChanged(at, "cloud", "watchman"), at="09:01") == launched
+    silent = "The watchman has not renewed its Lease for 40 s."
+    assert penstock.hears(lambda at: GuaranteeChanged(at, "cloud", "none", silent), at="09:02") == []
+    assert penstock.engine.state.alarms[-1][1:] == ("guarantee", f"cloud: caps are soft there now. {silent}")
+    assert penstock.hears(submitted("b"), at="09:03") == []
+    assert penstock.hears(lambda at: GuaranteeChanged(at, "cloud", "watchman"), at="09:04") == launched
+
+
+def test_without_a_demand_for_hard_caps_an_offer_without_its_watchman_is_soft_and_open() -> None:
+    penstock = given(offer("cloud", guarantee="watchman"))
+    assert penstock.hears(submitted("a"), at="09:00") == [like(LaunchNode, offer="cloud")]
+    (site,) = picture(penstock.engine.state, ()).sites
+    assert [offer.offer.guarantee for offer in site.offers] == ["none"]
 
 
 def test_a_demand_for_hard_caps_names_the_line_that_makes_it() -> None:

@@ -56,6 +56,9 @@ class Capacity(ABC):
         """Let go. Nothing that is rented is touched."""
         self.say = to_nobody
 
+    def tell_all(self) -> None:  # noqa: B027 - most have nothing to say
+        """Say again what the engine must know of the offers: it has just heard of them."""
+
     @abstractmethod
     async def ask(self, ask: LaunchNode) -> None:
         """Returns when the node is ready."""

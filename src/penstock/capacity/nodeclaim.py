@@ -11,7 +11,7 @@ from penstock.core.model.types import Offer
 from penstock.core.units import DAY, SECOND, Instant, Millis
 from penstock.kube import annotations
 from penstock.kube.client import Obj
-from penstock.kube.node_selection import NodeSelection, RentedNodes
+from penstock.kube.node_selection import KarpenterWay, NodeSelection, RentedNodes
 from penstock.site_answers import Refused
 
 #: A claim always has an end of its own, whatever it was asked for.
@@ -29,6 +29,7 @@ def node_claim(ask: LaunchNode, offer: Offer, place: NodeSelection, installation
     """Everything that must survive us is on it: whose it is, for which node, until when."""
     rent = place.rent
     assert rent is not None
+    assert isinstance(rent.way, KarpenterWay)
     left_ms = min(max(SECOND, ask.deadline_at - now), LONGEST_MS)
     name = annotations.node_name(object_name(installation, ask.node))
     labels = {annotations.INSTALLATION: annotations.label_value(installation), annotations.NODE: name}

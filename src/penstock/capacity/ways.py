@@ -5,17 +5,18 @@ driver asks `capacity_of`; a new way is a row of `_ways`.
 import asyncio
 from collections.abc import Callable
 
+from penstock.capacity.cluster_api import ClusterApiNodes
 from penstock.capacity.cluster_nodes import RentingSite
 from penstock.capacity.contract import Capacity, NoNodes, SeenNode
 from penstock.capacity.karpenter import KarpenterNodes
 from penstock.core.model.actions import LaunchNode
 from penstock.core.units import Instant
-from penstock.kube.node_selection import KarpenterWay, RentWay
+from penstock.kube.node_selection import ClusterApiWay, KarpenterWay, RentWay
 from penstock.site_answers import Refused, Say, Unreachable
 
 
 def _ways() -> dict[type[RentWay], Callable[[RentingSite], Capacity]]:
-    return {KarpenterWay: KarpenterNodes}
+    return {KarpenterWay: KarpenterNodes, ClusterApiWay: ClusterApiNodes}
 
 
 def capacity_of(site: RentingSite) -> Capacity:
@@ -58,6 +59,10 @@ class SeveralWays(Capacity):
     async def release(self, node: str) -> None:
         """By every way: a node's id does not say which one has it, and each must refuse it from now on."""
         await asyncio.gather(*[capacity.release(node) for capacity in self.ways.values()])
+
+    def tell_all(self) -> None:
+        for capacity in self.ways.values():
+            capacity.tell_all()
 
     async def extend(self, node: str, deadline_at: Instant) -> Instant:
         for capacity in self.ways.values():

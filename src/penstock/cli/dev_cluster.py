@@ -25,10 +25,13 @@ def command() -> None:
 @click.option("--kueue", is_flag=True, help="Also install Kueue.")
 @click.option("--jobset", is_flag=True, help="Also install JobSet.")
 @click.option("--karpenter", is_flag=True, help="Also install Karpenter.")
+@click.option("--cluster-api", is_flag=True, help="Also install Cluster API.")
 @click.option("--dns", is_flag=True, help="Also install CoreDNS.")
 @click.option("--s3-only", is_flag=True, help="Only build the S3 server for checkpoints, in about two minutes.")
 @as_json
-def build(kueue: bool, jobset: bool, karpenter: bool, dns: bool, s3_only: bool, as_json: bool) -> None:
+def build(
+    kueue: bool, jobset: bool, karpenter: bool, cluster_api: bool, dns: bool, s3_only: bool, as_json: bool
+) -> None:
     """Build the Kubernetes programs and an S3 server once; as root, also prepare real pods."""
     from penstock.devcluster import kubelet_nodes, programs, s3_server
 
@@ -36,7 +39,8 @@ def build(kueue: bool, jobset: bool, karpenter: bool, dns: bool, s3_only: bool, 
         programs.build_s3(programs.say_to_stderr)
         print_json({"s3": str(s3_server.found())}) if as_json else click.echo(f"The S3 server is {s3_server.found()}")
         return
-    where = programs.build(programs.say_to_stderr, kueue=kueue, jobset=jobset, karpenter=karpenter, dns=dns)
+    also = {"kueue": kueue, "jobset": jobset, "karpenter": karpenter, "cluster_api": cluster_api, "dns": dns}
+    where = programs.build(programs.say_to_stderr, **also)
     kubelet_nodes.prepare(programs.say_to_stderr)
     print_json({"programs": str(where)}) if as_json else click.echo(f"The Kubernetes programs are in {where}")
 

@@ -49,6 +49,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kubectl": ("penstock.cli.kubectl", "Work with Kubernetes Jobs; also runs as `kubectl penstock`."),
     "connect": ("penstock.cli.connect", "Connect a cluster: make Penstock's account there and write the site."),
     "manifests": ("penstock.cli.manifests", "Print RBAC and admission policies for a cluster, to apply with kubectl."),
+    "watchman": (
+        "penstock.cli.watchman",
+        "End rented objects past their deadline; a pod in the management cluster runs it.",
+    ),
     "leave": ("penstock.cli.leave", "Uninstall from clusters: return every Job to Kubernetes and remove all traces."),
     "portability": (
         "penstock.cli.portability",

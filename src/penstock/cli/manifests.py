@@ -41,7 +41,7 @@ def command() -> None:
 )
 @click.option("--also", multiple=True, metavar="NAMESPACE", help="Another namespace to run jobs in; repeatable.")
 @click.option("--exec", "commands", is_flag=True, help="Also allow `penstock exec` in pods.")
-@click.option("--rent", is_flag=True, help="Also allow renting nodes by Karpenter NodeClaims.")
+@click.option("--rent", is_flag=True, help="Also allow renting nodes, by Karpenter or Cluster API.")
 @click.option(
     "--secret",
     "secrets",
@@ -78,6 +78,16 @@ def rbac(
     logins = manifests.Logins(_names(users), _names(groups))
     more: dict[str, Any] = {"commands": commands, "secrets": secrets, "policy": policy, "rent": rent, "logins": logins}
     _print(manifests.rbac(role, account, own, also, **more))
+
+
+@command.command("watchman")
+@click.option("--image", required=True, metavar="IMAGE", help="The image of Penstock, in your registry.")
+@click.option("-n", "--namespace", "own", default="penstock", show_default=True, help="Where it runs.")
+def watchman(image: str, own: str) -> None:
+    """Print what ends rented machines while Penstock may be dead: account, rights and a small pod."""
+    from penstock.kube import manifests
+
+    _print(manifests.watchman(image, own))
 
 
 @command.command("admission")

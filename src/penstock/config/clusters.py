@@ -3,6 +3,7 @@ the keys.
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -10,14 +11,16 @@ from penstock.config.document import UNREAD, Document, shown
 from penstock.config.renting import check_rent, rented_nodes
 from penstock.config.sections import (
     ClusterSection,
+    ManagementSection,
     NodeSelectionSection,
     OfferSection,
+    RentSection,
     SiteSection,
     TolerationSection,
 )
 from penstock.kube.access import Access
 from penstock.kube.maps import Maps
-from penstock.kube.node_selection import ClusterSite, NodeSelection, Toleration
+from penstock.kube.node_selection import ClusterApiWay, ClusterSite, NodeSelection, Toleration
 
 A_NAMESPACE: Final = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 A_SECRET: Final = re.compile(r"([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -61,7 +64,7 @@ def _check(said: ClusterSection, page: Document, place: str) -> None:
             page.report(f"{place}.{key}", f"{shown(name)} is not a namespace: small letters, digits and '-'")
 
 
-def _check_login(said: ClusterSection, page: Document, place: str) -> None:
+def _check_login(said: ClusterSection | ManagementSection, page: Document, place: str) -> None:
     if said.in_cluster and (said.kubeconfig is not None or said.context is not None):
         page.report(f"{place}.in_cluster", "with the pod's own account there is no 'kubeconfig' and no 'context'")
     if (secret := said.kubeconfig_secret) is not None:
@@ -69,6 +72,17 @@ def _check_login(said: ClusterSection, page: Document, place: str) -> None:
             page.report(f"{place}.kubeconfig_secret", "with a Secret there is no 'kubeconfig' and no 'in_cluster'")
         if not A_SECRET.fullmatch(secret):
             page.report(f"{place}.kubeconfig_secret", f"{shown(secret)} is not NAME or NAMESPACE/NAME of a Secret")
+
+
+def _check_management(rent: RentSection, page: Document, place: str) -> None:
+    """Of Cluster API: where its objects and the watchman are."""
+    if rent.management is not None:
+        page.attempt(_check_login, rent.management, page, f"{place}.management")
+    for key, name in (("namespace", rent.namespace), ("watchman", rent.watchman)):
+        if name is not None and name is not UNREAD and not A_NAMESPACE.fullmatch(name):
+            page.report(f"{place}.{key}", f"{shown(name)} is not a namespace: small letters, digits and '-'")
+    if rent.way == "cluster_api" and len(rent.zones) > 1:
+        page.report(f"{place}.zones", "a Machine is in one failure domain; make an offer for each zone")
 
 
 def _path(path: str, page: Document) -> str:
@@ -85,12 +99,23 @@ def _place(offer: OfferSection, page: Document, place: str) -> NodeSelection:
             page.report(f"{place}.kubernetes.selector", f"{shown(key)} is not a label, like nvidia.com/gpu.product")
     if offer.rent is not None:
         check_rent(offer.rent, page, f"{place}.rent")
+        _check_management(offer.rent, page, f"{place}.rent")
         for key in offer.rent.labels:
             if not A_LABEL.fullmatch(key):
                 page.report(f"{place}.rent.labels", f"{shown(key)} is not a label, like nvidia.com/gpu.product")
     if said.headroom is not UNREAD and len(said.headroom) not in (0, 1, HOURS):
         page.report(f"{place}.kubernetes.headroom", "one number, or one for each of the 24 hours of a day")
-    return place_of(offer)
+    return _with_paths(place_of(offer), page)
+
+
+def _with_paths(place: NodeSelection, page: Document) -> NodeSelection:
+    """With the management cluster's kubeconfig relative to the sites file, like the site's own."""
+    rent = place.rent
+    if rent is None or not isinstance(rent.way, ClusterApiWay) or rent.way.management is None:
+        return place
+    access = rent.way.management
+    access = replace(access, kubeconfig=_path(access.kubeconfig, page))
+    return replace(place, rent=replace(rent, way=replace(rent.way, management=access)))
 
 
 def place_of(offer: OfferSection) -> NodeSelection:

@@ -12,6 +12,7 @@ from penstock.config.scalars import Amount, Count
 from penstock.config.sections import ExtrasSection, MapsSection, OfferSection, PriceSection, ShapeSection, SiteSection
 from penstock.core.model.types import STANDING, Extras, Guarantee, NodeShape, Offer, Quoted, SoldBy
 from penstock.core.units import HOUR, MICRO, MINUTE, MOST_GPUS, MOST_PER_GB, MOST_PER_HOUR, Millis, Money, ceil_div
+from penstock.formatting import duration
 from penstock.kube.job_needs import offer_has
 
 #: What a rented offer is taken to be until somebody has said otherwise: rather too dear and too slow to stop than the
@@ -116,6 +117,7 @@ class _OfferMaker:
             self._check_rented_keys,
             self._check_cluster,
             self._check_rent,
+            self._check_guarantee,
             self._check_sizes,
             self._check_losses,
         ):
@@ -194,11 +196,22 @@ class _OfferMaker:
         if row.guarantee not in (None, *rules.guarantees):
             ends = " or ".join(f"'{way}'" for way in rules.guarantees)
             self._report(".guarantee", f"what is rented by '{rent.way}' ends by itself in another way: write {ends}")
+        if row.kill is not None and row.kill < rules.least_kill_ms:
+            least = duration(rules.least_kill_ms)
+            self._report(".kill", f"what is rented by '{rent.way}' may take longer to go; write at least {least}")
         shapes = _shape_rows(row)
         if rent.instance_types and len(shapes) > 1:
             self._report(".rent.instance_types", "with several 'shapes' each has a 'node_type' of its own instead")
         if rules.by_type and not rent.instance_types and any(shape.node_type is None for shape in shapes):
             self._report(".rent", "the key 'instance_types' is missing, or a 'node_type' for each size of node")
+
+    def _check_guarantee(self) -> None:
+        """What only some sites can keep."""
+        if self.row.guarantee == "watchman" and self.row.rent is None:
+            self._report(".guarantee", "a watchman ends what is rented by 'rent: {way: cluster_api, ...}'")
+        in_cluster = self.site.reached_by in ("kubernetes", "rehearsal") and self.row.rent is None
+        if self.row.guarantee == "job" and not in_cluster:
+            self._report(".guarantee", "'job' is the deadline of an attempt's own Job, in a cluster without 'rent'")
 
     def _check_sizes(self) -> None:
         for key in ("gpus_per_node", "nodes", "node_type") if self.row.shapes is not None else ():

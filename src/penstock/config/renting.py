@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.config.document import Document
-from penstock.config.sections import NodeClassSection, RentSection
+from penstock.config.sections import ManagementSection, NodeClassSection, RentSection
 from penstock.core.model.types import Guarantee
+from penstock.core.units import MINUTE, Millis
 from penstock.core.values import value
-from penstock.kube.node_selection import KarpenterWay, RentedNodes, RentWay, Taint
+from penstock.kube.access import Access
+from penstock.kube.node_selection import ClusterApiWay, KarpenterWay, RentedNodes, RentWay, Taint
 
 COMMON: Final = ("way", "instance_types", "zones", "labels", "taints")  #: keys that every way has
 
@@ -25,6 +27,7 @@ class WayRules:
     may: tuple[str, ...] = ()  # keys of its own that can be left out
     renewable: bool = False  # whether a node's deadline can be moved
     by_type: bool = True  # whether it must know an instance type
+    least_kill_ms: Millis = 0  # a shorter `kill` is not kept
 
 
 def _karpenter(row: RentSection) -> KarpenterWay:
@@ -32,8 +35,36 @@ def _karpenter(row: RentSection) -> KarpenterWay:
     return KarpenterWay(str(by.group), str(by.kind), str(by.name))
 
 
+def _cluster_api(row: RentSection) -> ClusterApiWay:
+    return ClusterApiWay(
+        deployment=str(row.deployment or ""),
+        namespace=str(row.namespace or ""),
+        management=None if row.management is None else _access(row.management),
+        watchman=str(row.watchman or "penstock"),
+    )
+
+
+def _access(row: ManagementSection) -> Access:
+    return Access(
+        kubeconfig=str(row.kubeconfig or ""),
+        context=str(row.context or ""),
+        in_cluster=bool(row.in_cluster),
+        allow_exec=tuple(str(program) for program in row.allow_exec),
+        secret=str(row.kubeconfig_secret or ""),
+    )
+
+
 WAYS: Final[dict[str, WayRules]] = {
     "karpenter": WayRules(_karpenter, needs=("node_class",), guarantees=("expire_after",)),
+    "cluster_api": WayRules(
+        _cluster_api,
+        needs=("deployment", "namespace"),
+        guarantees=("watchman", "none"),
+        may=("management", "watchman"),
+        renewable=True,
+        by_type=False,
+        least_kill_ms=MINUTE,  # the watchman looks every 10 s, and core at a drain every 20 s
+    ),
 }
 
 

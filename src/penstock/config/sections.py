@@ -87,9 +87,21 @@ class TaintSection(Section, frozen=True):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
 
 
+class ManagementSection(Section, frozen=True):
+    kubeconfig: Text | None = None
+    context: Text | None = None
+    in_cluster: Flag = Flag(False)
+    kubeconfig_secret: Text | None = None
+    allow_exec: tuple[Text, ...] = ()
+
+
 class RentSection(Section, frozen=True):
-    way: Literal["karpenter"]
+    way: Literal["karpenter", "cluster_api"]
     node_class: NodeClassSection | None = None
+    deployment: Word | None = None
+    namespace: Word | None = None
+    management: ManagementSection | None = None
+    watchman: Word | None = None
     instance_types: tuple[Text, ...] = ()
     zones: tuple[Text, ...] = ()
     labels: dict[str, Word] = msgspec.field(default_factory=dict)

@@ -14,6 +14,7 @@ from penstock.core.decide.choices import Choices
 from penstock.core.decide.quotes import Quote
 from penstock.core.decide.rules import Rules
 from penstock.core.engine import Engine
+from penstock.core.fold.sites import as_proved
 from penstock.core.fold.state import Job, State
 from penstock.core.model.events import (
     Fact,
@@ -242,7 +243,7 @@ def _rented(choices: Choices, job: Job, quote: Quote, fits_now: bool) -> Choice:
     funded = placement.fund(choices, job, quote)
     held = sum([part.amount for hold in funded for part in hold.parts]) if isinstance(funded, tuple) else 0
     return Choice(
-        offer=offer,
+        offer=as_proved(state, offer),
         node=quote.node,
         fits_now=fits_now,
         wait_ms=max(0, state.closed.get(offer.id, 0) - now),

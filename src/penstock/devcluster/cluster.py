@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from penstock.core.errors import BadInput
-from penstock.devcluster import dns, jobset, karpenter, kubelet_nodes, kueue, network, plane
+from penstock.devcluster import cluster_api, dns, jobset, karpenter, kubelet_nodes, kueue, network, plane
 from penstock.devcluster.access import AdminApi, ClusterAccess, write_kubeconfig
 from penstock.devcluster.external import ExternalCluster, Refusal, random_name
 from penstock.devcluster.network import Network
@@ -131,6 +131,12 @@ class DevCluster(ExternalCluster):
         """Also again, after a test has killed it."""
         karpenter.start(self.karpenter, self)
 
+    def start_cluster_api(self) -> None:
+        """Also again, after a test has killed its core."""
+        cluster_api.start(self.cluster_api, self, urlsplit(self.url).hostname or "", self.ca)
+        if not self._process(cluster_api.PROVIDER).pid:
+            cluster_api.start_provider(self._process(cluster_api.PROVIDER), self)
+
     def mend(self) -> None:
         """Restart everything that was stopped or killed, except nodes."""
         self.resume_api()
@@ -207,6 +213,9 @@ class DevCluster(ExternalCluster):
         if self.plan.karpenter:
             karpenter.install(self)
             self.start_karpenter()
+        if self.plan.cluster_api:
+            cluster_api.install(self)
+            self.start_cluster_api()
 
     def wait(self) -> None:
         """Wait until every node is ready and pods can be created."""
@@ -218,6 +227,8 @@ class DevCluster(ExternalCluster):
             self._until(lambda: jobset.answers(self), "JobSet")
         if self.plan.karpenter:
             self._until(lambda: karpenter.answers(self.karpenter), "Karpenter")
+        if self.plan.cluster_api:
+            self._until(lambda: cluster_api.answers(self), "Cluster API")
 
     def wait_for_api(self) -> None:
         self._until(self._answers, "its API server")
@@ -232,10 +243,15 @@ class DevCluster(ExternalCluster):
     def karpenter(self) -> Process:
         return self._process("karpenter")
 
+    @property
+    def cluster_api(self) -> Process:
+        return self._process("cluster-api")
+
     def processes(self) -> list[Process]:
         """Processes that must run while the cluster does; tests may end nodes."""
         also = {"kueue": self.plan.kueue, "jobset": self.plan.jobset, "karpenter": self.plan.karpenter}
-        also["coredns"] = self.plan.dns
+        also |= {"coredns": self.plan.dns, "cluster-api": self.plan.cluster_api}
+        also[cluster_api.PROVIDER] = self.plan.cluster_api
         wanted = [name for name, wanted in also.items() if wanted]
         return [self._process(name) for name in (*plane.programs(real=self.plan.real), *wanted)]
 

@@ -30,6 +30,7 @@ class ClusterPlan:
     kueue: bool = False
     jobset: bool = False
     karpenter: bool = False  #: rents kwok's nodes
+    cluster_api: bool = False  #: the same, by MachineDeployments
     dns: bool = False  #: CoreDNS, for real pods
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ import re
 from hashlib import sha256
 from typing import Final
 
+LONGEST_MS: Final = 30 * 24 * 3_600_000  #: a rented object always has an end, whatever it was asked for
 DOMAIN: Final = "penstock.dev/"
 MANAGER: Final = "penstock.dev/dispatcher"  #: `managedBy` of a home Job: the cluster's own controller leaves it alone
 
@@ -50,6 +51,7 @@ FORGOTTEN: Final = (
 NODE: Final = "penstock.dev/node"  #: label: the name of that object, which Jobs ask for
 NODE_ID: Final = "penstock.dev/node-id"  #: the node's id in the journal; some ids are no valid label value
 NODE_DEADLINE: Final = "penstock.dev/node-deadline"  #: when it ends by itself, by the control plane's clock
+ENDS_AT: Final = "penstock.dev/ends-at"  #: the same as RFC 3339, by the cluster's clock: the watchman goes by it
 RENTED: Final = "penstock.dev/rented"  #: taint: nobody but its installation's Jobs may use it
 
 # --- annotations of a home Job ---------------------------------------------------------------------------------------
@@ -88,6 +90,10 @@ COPY_OF: Final = "penstock.dev/copy-of"  #: namespace and name of the original
 
 RESULT: Final = "penstock.dev/result"  #: finalizer of execution Jobs, until the result is in the journal
 CANCEL: Final = "penstock.dev/cancel"  #: finalizer of home Jobs, until the job is cancelled
+
+WATCHMAN: Final = "penstock-watchman"  #: the Lease that proves that a watchman lives, and its account and Deployment
+WATCHES: Final = "penstock.dev/watches"  #: on that Lease: resources that it may list and delete
+STUCK: Final = "penstock.dev/stuck"  #: on that Lease: what was deleted long ago and is still there
 
 LEASE: Final = "penstock-installation"  #: the Lease that says which installation owns this cluster
 CLAIM: Final = "penstock.dev/claim"  #: on that Lease: which control plane of the installation

@@ -67,13 +67,17 @@ SHOWING: Final = (_rule("", "events", "create"),)
 #: Of the ConfigMap that has the policy, and for Events about it; only on request.
 POLICY_READING: Final = _rule("", "configmaps", "get list watch")
 POLICY_TELLING: Final = _rule("", "events", "create")
-#: To rent nodes as Karpenter NodeClaims, only on request. Claims and Nodes have no namespace; Karpenter says in Events
-#: why it gave a claim up, and a Node that outlives its claim is deleted.
+#: To rent nodes by Karpenter NodeClaims or Cluster API, only on request. Claims and Nodes have no namespace; Karpenter
+#: says in Events why it gave a claim up, a Node that outlives its claim is deleted, and one of Cluster API is marked.
 RENTING: Final = (
     _rule("karpenter.sh", "nodeclaims", "get list watch create delete"),
-    _rule("", "nodes", "delete"),
+    _rule("cluster.x-k8s.io", "machinedeployments", "get list watch create patch delete"),
+    _rule("cluster.x-k8s.io", "machines", "list watch"),
+    _rule("", "nodes", "patch delete"),
     _rule("", "events", "list"),
 )
+#: Of the watchman: it lists rented objects and deletes those past their deadline, in every namespace.
+WATCHING: Final = (_rule("cluster.x-k8s.io", "machinedeployments", "list delete"),)
 #: For `penstock exec`, only on request: this right allows everything that those pods may do.
 RUNNING: Final = (_rule("", "pods/exec", "get create"),)  # newer clusters require `create`, too
 
@@ -139,6 +143,50 @@ def _granted(rules: Iterable[Json], name: str, subjects: list[Json], namespace: 
             "subjects": subjects,
         },
     ]
+
+
+# --- the watchman -----------------------------------------------------------------------------------------------------
+
+
+def watchman(image: str, own: str) -> list[Json]:
+    """What ends rented objects while Penstock may be dead: its account, its rights, and one small pod in `own`."""
+    name = annotations.WATCHMAN
+    subject = [{"kind": "ServiceAccount", "name": name, "namespace": own}]
+    leases = [
+        _rule("coordination.k8s.io", "leases", "create"),
+        {**_rule("coordination.k8s.io", "leases", "get patch"), "resourceNames": [name]},
+    ]
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": own}},
+        *_granted(WATCHING, f"{own}.{name}", subject),
+        *_granted(leases, name, subject, own),
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name, "namespace": own},
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": {"app": name}},
+                "template": {"metadata": {"labels": {"app": name}}, "spec": _watchman_pod(image, name, own)},
+            },
+        },
+    ]
+
+
+def _watchman_pod(image: str, name: str, own: str) -> Json:
+    container = {
+        "name": "watchman",
+        "image": image,
+        "args": ["watchman", f"--namespace={own}"],
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    security = {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}}
+    return {"serviceAccountName": name, "securityContext": security, "containers": [container]}
 
 
 # --- admission --------------------------------------------------------------------------------------------------------

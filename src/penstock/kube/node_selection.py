@@ -41,8 +41,18 @@ class KarpenterWay:
     name: str
 
 
+@value
+class ClusterApiWay:
+    """By MachineDeployments of Cluster API: which prepared one ours are like, and where it is."""
+
+    deployment: str
+    namespace: str
+    management: Access | None = None  # the management cluster; None: the site's own
+    watchman: str = "penstock"  # the namespace with its Lease, in the management cluster
+
+
 #: How a node is rented: one value for each way. `config/renting.py` reads them, `capacity/ways.py` rents by them.
-RentWay: TypeAlias = KarpenterWay
+RentWay: TypeAlias = KarpenterWay | ClusterApiWay
 
 
 @value

@@ -29,7 +29,7 @@ def bounded(fact: e.Fact) -> e.Fact:
             return replace(fact, done_permille=_within(fact.done_permille, PERMILLE))
         case e.NodeRefused():
             return replace(fact, retry_ms=_within(fact.retry_ms, LONGEST_MS), words=storable(fact.words, MOST_SAID))
-        case e.NodeNotice():
+        case e.NodeNotice() | e.GuaranteeChanged():
             return replace(fact, words=storable(fact.words, MOST_SAID))
         case e.AttemptRefused():
             return replace(fact, retry_ms=_within(fact.retry_ms, LONGEST_MS), words=storable(fact.words, MOST_SAID))

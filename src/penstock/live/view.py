@@ -3,6 +3,7 @@
 It is an immutable value of one instant. Lists of jobs come from the journal's reader instead.
 """
 
+from penstock.core.fold.sites import as_proved
 from penstock.core.fold.state import State, open_request
 from penstock.core.model.events import ApprovalAsked, CapRaiseAsked
 from penstock.core.model.types import Offer, Policy
@@ -150,7 +151,7 @@ def _sites(state: State) -> tuple[SiteView, ...]:
             law=site.law,
             front_door=site.front_door,
             reachable=site.id not in state.lost_sites,
-            offers=tuple(_offer(state, offer, use.get(offer.id, [0, 0, 0])) for offer in site.offers),
+            offers=tuple(_offer(state, as_proved(state, offer), use.get(offer.id, [0, 0, 0])) for offer in site.offers),
         )
         for site in state.sites.values()
     )

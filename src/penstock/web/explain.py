@@ -90,6 +90,7 @@ SHORT: Final[dict[str, str]] = {
     "SiteLost": "Site {event.site} cannot be reached.",
     "SiteBack": "Site {event.site} is back.",
     "NodesSeen": "{event.offer} reported its nodes.",
+    "GuaranteeChanged": "How what is rented at {event.offer} ends without Penstock: {event.guarantee}. {event.words}",
     "OfferClosed": "{event.offer} had no capacity; Penstock tries it again later.",
     "OfferOpened": "Penstock tries {event.offer} again.",
     "CapSet": "The cap of {event.scope} was set.",

@@ -27,7 +27,7 @@ def for_job(state: State, job: Job, expected_ms: Millis, now: Instant, leaving: 
     seats = [
         _seat(state, job, offer, rate, node, left_ms, now)
         for offer, rate in job.shape.ways or quotes.ways_of(job.shape, state)
-        if offer.site not in state.lost_sites and _leaves_free(rate)
+        if offer.site not in state.lost_sites and _leaves_free(rate) and not quotes.unguarded(state, offer)
         for node in _with_room(state, job, offer)
         if node.id not in leaving
     ]

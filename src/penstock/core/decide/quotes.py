@@ -64,7 +64,7 @@ def at_any_price(state: State, job: Job, expected_ms: Millis, now: Instant) -> l
     left_ms = expected_ms - job.kept_ms if job.kept_ms < expected_ms else 0
     ways = shape.ways or ways_of(shape, state)
     value = worth_of(state, job) if len(ways) > 1 or state.seats else 0  # only needed for ranking
-    calm = not (state.lost_sites or state.probing or state.closed)
+    calm = not (state.lost_sites or state.probing or state.closed or state.unproved)
     for offer, rate in ways:
         if (calm and rate.endless) or available(state, offer, rate, job.spec.gpus, now):
             copy_ms = copying_ms(state, job, offer, now) if job.spec.data else 0
@@ -201,14 +201,21 @@ def _ceiling(size: NodeShape) -> Money:
 
 
 def available(state: State, offer: Offer, rate: OfferRate, width: int, now: Instant) -> bool:
-    if (state.lost_sites or state.probing or state.closed) and _shut(state, offer, now):
+    if (state.lost_sites or state.probing or state.closed or state.unproved) and _shut(state, offer, now):
         return False
     return rate.endless or _within_limits(state, offer, rate, width)
 
 
 def _shut(state: State, offer: Offer, now: Instant) -> bool:
-    """Unreachable, being probed by another job, or known to have no capacity."""
-    return offer.site in state.lost_sites or offer.id in state.probing or state.closed.get(offer.id, now) > now
+    """Unreachable, unguarded, being probed by another job, or known to have no capacity."""
+    if offer.site in state.lost_sites or unguarded(state, offer):
+        return True
+    return offer.id in state.probing or state.closed.get(offer.id, now) > now
+
+
+def unguarded(state: State, offer: Offer) -> bool:
+    """The policy demands hard caps, and nobody proves at this moment that anything there ends without us."""
+    return offer.id in state.unproved and state.policy.require_hard_caps
 
 
 def _within_limits(state: State, offer: Offer, rate: OfferRate, width: int) -> bool:

@@ -43,6 +43,7 @@ from penstock.core.fold.queue import (
 )
 from penstock.core.fold.runtimes import ESTIMATORS
 from penstock.core.fold.sites import (
+    guarantee_changed,
     node_gone,
     node_lost,
     node_notice,
@@ -245,6 +246,7 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.DetailsErased: audited,
     e.EventQuarantined: event_quarantined,
     e.ExecStarted: audited,
+    e.GuaranteeChanged: guarantee_changed,
     e.HoursOpened: governed.hours_opened,
     e.JobFailed: job_failed,
     e.JobRefused: job_refused,

@@ -21,7 +21,9 @@ def site_joined(state: State, event: e.SiteJoined) -> None:
     state.sites[site.id] = site
     for gone in [o.id for o in state.offers.values() if o.site == site.id and o.id not in {x.id for x in site.offers}]:
         state.offers.pop(gone)
+        state.unproved.pop(gone, None)
     for offer in site.offers:
+        _note_watchman(state, state.offers.get(offer.id), offer)
         state.offers[offer.id] = offer
         if state.standing(offer) and offer.id not in state.pools:
             state.pools[offer.id] = Pool(offer.shapes[-1].gpus, offer.shapes[-1].count or 0)
@@ -30,6 +32,35 @@ def site_joined(state: State, event: e.SiteJoined) -> None:
     state.changes.freed = True
     set_open(state)
     judge_anew(state)
+
+
+def _note_watchman(state: State, before: Offer | None, offer: Offer) -> None:
+    """A watchman that nobody has seen guards nothing."""
+    if offer.guarantee != "watchman":
+        state.unproved.pop(offer.id, None)
+    elif before is None or before.guarantee != "watchman":
+        state.unproved[offer.id] = None
+
+
+def as_proved(state: State, offer: Offer) -> Offer:
+    """As it was declared; a guarantee that nobody proves is none."""
+    return replace(offer, guarantee="none") if offer.id in state.unproved else offer
+
+
+def guarantee_changed(state: State, event: e.GuaranteeChanged) -> None:
+    """Caps are hard or soft there from now on, and a policy that demands hard caps opens or closes it. What is rented
+    already stays.
+    """
+    offer = state.offers.get(event.offer)
+    if offer is None:
+        return
+    if event.guarantee == offer.guarantee:
+        state.unproved.pop(offer.id, None)
+    else:
+        state.unproved[offer.id] = None
+        alarm(state, "guarantee", f"{offer.id}: caps are soft there now. {event.words}")
+    touch_offer(state, offer.id)
+    state.changes.freed = True
 
 
 def site_removed(state: State, event: e.SiteRemoved) -> None:
@@ -43,6 +74,7 @@ def site_removed(state: State, event: e.SiteRemoved) -> None:
         state.offers.pop(name, None)
         state.pools.pop(name, None)
         state.on_node.pop(name, None)
+        state.unproved.pop(name, None)
         state.closed.pop(name, None)
         state.refusals.pop(name, None)
         state.probing.pop(name, None)

@@ -318,7 +318,7 @@ class State:
         "lost_sites", "newest", "nodes", "numbered", "offers", "on_node", "owed", "paused", "policy", "pools",
         "probing", "promised", "raises", "refusals", "renewals", "replicas", "reserved", "retries", "revision",
         "run_ends", "seats", "seq", "shape_list", "shapes", "short", "sites", "stale_shapes", "starts", "steps",
-        "suspended", "team_rules", "team_shares", "timers", "touched", "uses", "value_per_hour", "waiting",
+        "suspended", "team_rules", "team_shares", "timers", "touched", "unproved", "uses", "value_per_hour", "waiting",
         "yielding",
     )  # fmt: skip
 
@@ -342,6 +342,7 @@ class State:
         self.pools: dict[str, Pool] = {}  #: of standing offers
         self.lost_sites: dict[str, None] = {}
         self.closed: dict[str, Instant] = {}  #: offer -> closed until
+        self.unproved: dict[str, None] = {}  #: offers whose watchman nobody has seen lately: caps are soft there
         self.refusals: dict[str, int] = {}
         self.probing: dict[str, str] = {}  #: offer -> the attempt that probes it
         self.in_use: dict[tuple[str, int], int] = {}  #: rented nodes per offer and size
@@ -486,6 +487,8 @@ class State:
         ledger = self.ledger
         yield (ledger.periods, list(ledger.caps.items()), list(ledger.rate_caps.items()))
         yield (list(ledger.frozen), ledger.overrun)
+        if self.unproved:
+            yield list(self.unproved)
         if self.suspended:  # older journals have none, and keep their digests
             yield list(self.suspended)
         if self.hours or self.at_once or self.egress or self.busy_since or self.idle:

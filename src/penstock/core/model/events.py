@@ -7,7 +7,7 @@ change what is decided: first what ends and frees, then what begins, then what p
 from typing import Final, Literal, TypeAlias, get_args
 
 from penstock.core.model.reasons import Denial, Obstacle, Reason, Shortage, StartFailed
-from penstock.core.model.types import DataSet, Hold, JobSpec, NodeAsk, Part, PodCounts, Policy, Site
+from penstock.core.model.types import DataSet, Guarantee, Hold, JobSpec, NodeAsk, Part, PodCounts, Policy, Site
 from penstock.core.units import Instant, Millis, Money
 from penstock.core.values import value
 
@@ -337,6 +337,16 @@ class NodeNotice:
 
     at: Instant
     node: str  # rented; of what is not rented by the node, the attempt that runs there
+    words: str = ""  # the site's own
+
+
+@value
+class GuaranteeChanged:
+    """A site has proved how what is rented at this offer ends without us, or can no longer prove it."""
+
+    at: Instant
+    offer: str
+    guarantee: Guarantee  # as it stands now; `none`: nobody would end it
     words: str = ""  # the site's own
 
 
@@ -732,6 +742,7 @@ Fact: TypeAlias = (
     | SiteJoined
     | SiteBack
     | NodesSeen
+    | GuaranteeChanged
     | DataSetRegistered
     | ReplicaLanded
     | NodeReady
@@ -794,6 +805,7 @@ _ID: Final[dict[type, str]] = {
     SiteLost: "site",
     SiteRemoved: "site",
     NodesSeen: "offer",
+    GuaranteeChanged: "offer",
     SiteBack: "site",
     ReplicaLanded: "data_set",
     JobSubmitted: "number",

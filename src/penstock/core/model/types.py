@@ -11,8 +11,9 @@ Term: TypeAlias = Literal["owned", "reserved", "on_demand", "spot"]
 STANDING: Final = ("owned", "reserved")
 #: Sold by the node (it is billed from the asking to the going), or by the attempt (we never see the nodes).
 SoldBy: TypeAlias = Literal["node", "attempt"]
-#: How a rented thing ends without us; `none` makes a cap there hold only while Penstock lives.
-Guarantee: TypeAlias = Literal["max_run_time", "expire_after", "timer", "none"]
+#: How a rented thing ends without us; `none` makes a cap there hold only while Penstock lives. `watchman` counts as
+#: `none` until a site has proved it (`GuaranteeChanged`).
+Guarantee: TypeAlias = Literal["max_run_time", "expire_after", "timer", "none", "job", "watchman"]
 #: Classes that are known where no policy declares others. A class is a free name.
 JOB_CLASSES: Final = ("experiment", "training", "inference", "critical", "interactive")
 

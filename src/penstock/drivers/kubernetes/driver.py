@@ -90,6 +90,7 @@ class KubernetesDriver(BaseDriver):
         """Report all capacity again: nobody heard it of an offer that was not on record."""
         self.reporter.told.clear()
         self.reporter.changed()
+        self.capacity.tell_all()
 
     async def open(self, say: Say) -> None:
         here = self.here

@@ -257,6 +257,9 @@ class Rehearsal(BaseDriver):
 
     async def open(self, say: Say) -> None:
         self.stage.listen(self.site, say)
+        for offer in self.stage.world.offers.values():
+            if offer.site == self.site and offer.guarantee == "watchman":  # in a simulated world it lives
+                say(e.GuaranteeChanged(self.stage.clock(), offer.id, offer.guarantee))
         self.stage.move()
 
     async def close(self) -> None:

@@ -63,8 +63,14 @@ def opening(
     facts: list[e.Fact] = [open_month(at, month + k) for k in range(2)]
     facts += [e.CapSet(at, *cap) for cap in caps]
     facts += [e.DataSetRegistered(at, item) for item in data]
-    facts += [e.SiteJoined(at, site) for site in sites]
+    for site in sites:
+        facts += [e.SiteJoined(at, site), *proofs(at, site)]
     return [*facts, e.PolicySet(at, 1, policy)]
+
+
+def proofs(at: Instant, site: Site) -> list[e.Fact]:
+    """In a simulated world watchmen live."""
+    return [e.GuaranteeChanged(at, offer.id, offer.guarantee) for offer in site.offers if offer.guarantee == "watchman"]
 
 
 def open_month(at: Instant, number: int) -> e.PeriodOpened:
