@@ -1,0 +1,66 @@
+"""Sites whose nodes are pools of a played cloud, and Nodes of a real API server: ground for the contract's suite, and
+for the stories of each cloud.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.capacity.pools import NodePools
+from penstock.core.units import SECOND
+from penstock.devcluster.cluster import DevCluster
+from penstock.kube.node_selection import EksWay, NodeSelection, PoolWay, RentedNodes
+from tests.capacity import played_eks
+from tests.capacity.played_cloud import AskApi, PlayedCloud, playing
+from tests.capacity.played_eks import PlayedEks
+from tests.contract.kit import KubernetesGround, Watch
+
+
+class PoolGround(KubernetesGround):
+    """A namespace of a cluster whose nodes come from a cloud that is played."""
+
+    def __init__(
+        self, kind: str, cloud: PlayedCloud, way: PoolWay, cluster: DevCluster, namespace: str, folder: Path
+    ) -> None:
+        super().__init__(cluster.kubeconfig, namespace, folder)
+        self.kind, self.cloud, self.way = kind, cloud, way
+        rented = [offer for offer in self.site.offers if offer.sold_by == "node" and offer.term != "owned"]
+        self.site = replace(self.site, offers=tuple(replace(offer, kill_ms=10 * SECOND) for offer in rented))
+        types = {"lab/slow": "slow-8g"}
+        places = [
+            (offer.id, NodeSelection(rent=RentedNodes(way, instance_types=(types.get(offer.id, "quick-8g"),))))
+            for offer in rented
+        ]
+        self.settings = replace(self.settings, places=tuple(places))
+        self.installation = namespace  # so that each test sees its own nodes alone
+
+
+def eks(nodes: AskApi | None, monkeypatch: pytest.MonkeyPatch) -> tuple[PlayedCloud, Callable[[str], PoolWay]]:
+    for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(key, "played")
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    region, cluster, role = played_eks.REGION, played_eks.CLUSTER, played_eks.ROLE
+    return PlayedEks(nodes), lambda url: EksWay(region, cluster, role, ("subnet-1",), endpoint=url)
+
+
+CLOUDS: dict[str, Any] = {"eks": eks}
+
+
+@contextmanager
+def pool_ground(
+    kind: str, cluster: DevCluster, namespace: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[PoolGround]:
+    cloud, way = CLOUDS[kind](cluster.api.ask, monkeypatch)
+    monkeypatch.setattr(NodePools, "ask_seconds", 0.1)
+    monkeypatch.setattr(NodePools, "settle_seconds", 1.0)
+    with playing(cloud) as url:
+        yield PoolGround(kind, cloud, way(url), cluster, namespace, folder)
+
+
+def pools_of(lab: Watch) -> NodePools:
+    assert isinstance(lab.driver.capacity, NodePools)
+    return lab.driver.capacity
