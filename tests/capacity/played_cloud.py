@@ -52,6 +52,7 @@ class PlayedCloud:
         self.nodes, self.faults = nodes, Faults()
         self.pools: dict[str, PlayedPool] = {}
         self.requests: list[tuple[str, str]] = []  #: method and path of all that were asked
+        self.wrong: list[Exception] = []  #: what requests broke; the test fails by it
         self.creates = 0  #: pools that were made, all in all
         self.lock = threading.RLock()
         self.over = threading.Event()
@@ -86,7 +87,7 @@ class PlayedCloud:
         now = time.monotonic()
         for pool in list(self.pools.values()):
             if pool.goes_at is not None and now >= pool.goes_at:
-                self._remove_nodes(pool)
+                self.remove_nodes(pool)
                 self.forget(pool)
             elif pool.goes_at is None and now >= pool.comes_at and self.faults.issue is None:
                 while len(pool.made) < pool.nodes:
@@ -99,7 +100,7 @@ class PlayedCloud:
         """The machine is taken away, as spot machines are; its group will replace it."""
         with self.lock:
             pool = self.pools[name]
-            self._remove_nodes(pool)
+            self.remove_nodes(pool)
             pool.comes_at = time.monotonic() + self.faults.starts_after
 
     def _make_node(self, pool: PlayedPool) -> None:
@@ -118,9 +119,9 @@ class PlayedCloud:
             },
         }
         answer = self.nodes("POST", "/api/v1/nodes", node)
-        assert answer.status == 201, answer
+        assert answer.code == 201, answer
 
-    def _remove_nodes(self, pool: PlayedPool) -> None:
+    def remove_nodes(self, pool: PlayedPool) -> None:
         for name in pool.made if self.nodes is not None else ():
             assert self.nodes is not None
             self.nodes("DELETE", f"/api/v1/nodes/{name}", None)
@@ -143,10 +144,21 @@ class PlayedCloud:
                 return None
             return answer
 
-    def _live(self) -> None:
+    def serve_safely(self, *request: Any) -> Answer | None:
+        try:
+            return self.serve(*request)
+        except Exception as error:  # noqa: BLE001 - all that went wrong; `playing` raises it
+            self.wrong.append(error)
+            return 500, {"message": repr(error)}
+
+    def live(self) -> None:
         while not self.over.wait(0.03):
-            with self.lock:
-                self.tick()
+            try:
+                with self.lock:
+                    self.tick()
+            except Exception as error:  # noqa: BLE001 - as above
+                self.wrong.append(error)
+                return
 
 
 @contextmanager
@@ -163,7 +175,7 @@ def playing(cloud: PlayedCloud) -> Iterator[str]:
         def _any(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             raw = self.rfile.read(length)
-            told = cloud.serve(self.command, self.path, dict(self.headers), json.loads(raw) if raw else None)
+            told = cloud.serve_safely(self.command, self.path, dict(self.headers), json.loads(raw) if raw else None)
             if told is None:
                 self.close_connection = True
                 self.connection.close()
@@ -183,7 +195,7 @@ def playing(cloud: PlayedCloud) -> Iterator[str]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    threads = [threading.Thread(target=server.serve_forever, args=(0.02,)), threading.Thread(target=cloud._live)]
+    threads = [threading.Thread(target=server.serve_forever, args=(0.02,)), threading.Thread(target=cloud.live)]
     for thread in threads:
         thread.start()
     try:
@@ -195,4 +207,6 @@ def playing(cloud: PlayedCloud) -> Iterator[str]:
             thread.join()
         server.server_close()
         for pool in list(cloud.pools.values()):
-            cloud._remove_nodes(pool)
+            cloud.remove_nodes(pool)
+        if cloud.wrong:
+            raise cloud.wrong[0]

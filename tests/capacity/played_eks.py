@@ -30,8 +30,10 @@ class PlayedEks(PlayedCloud):
 
     def answer(self, method: str, path: str, headers: Mapping[str, str], body: Any) -> Answer:
         match = GROUP.match(path)
-        name = match["name"] if match else None
-        if method == "POST" and match:
+        if match is None:  # moto breaks at the list of a cluster that is not there
+            return 404, _error("ResourceNotFoundException", f"No cluster found: {path}")
+        name = match["name"]
+        if method == "POST":
             return self._create(path, headers, body)
         if name and name not in self.shown():
             return 404, _missing(name)
@@ -40,7 +42,7 @@ class PlayedEks(PlayedCloud):
         status, said = self._moto(method, path, headers, body)
         if status == 200 and name:
             said["nodegroup"].update(self._life(self.pools[name]))
-        elif status == 200 and match:
+        elif status == 200:
             said["nodegroups"] = [name for name in said["nodegroups"] if name in self.shown()]
         return status, said
 
@@ -94,7 +96,7 @@ class PlayedEks(PlayedCloud):
         status, told_headers, said = told
         parsed = json.loads(said)
         if status >= 400:
-            parsed.setdefault("code", told_headers.get("x-amzn-ErrorType") or parsed.get("__type"))
+            parsed.setdefault("code", told_headers.get("X-Amzn-ErrorType"))
         return status, parsed
 
 

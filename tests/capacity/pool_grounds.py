@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from penstock.capacity.pools import NodePools
 from penstock.core.units import SECOND
 from penstock.devcluster.cluster import DevCluster
-from penstock.kube.node_selection import EksWay, NodeSelection, PoolWay, RentedNodes
-from tests.capacity import played_eks
+from penstock.kube.node_selection import AksWay, EksWay, GkeWay, NodeSelection, PoolWay, RentedNodes
+from tests.capacity import played_aks, played_eks, played_gke
+from tests.capacity.played_aks import PlayedAks
 from tests.capacity.played_cloud import AskApi, PlayedCloud, playing
 from tests.capacity.played_eks import PlayedEks
+from tests.capacity.played_gke import PlayedGke
 from tests.contract.kit import KubernetesGround, Watch
 
 
@@ -47,7 +48,17 @@ def eks(nodes: AskApi | None, monkeypatch: pytest.MonkeyPatch) -> tuple[PlayedCl
     return PlayedEks(nodes), lambda url: EksWay(region, cluster, role, ("subnet-1",), endpoint=url)
 
 
-CLOUDS: dict[str, Any] = {"eks": eks}
+def gke(nodes: AskApi | None, _: pytest.MonkeyPatch) -> tuple[PlayedCloud, Callable[[str], PoolWay]]:
+    project, location, cluster = played_gke.PROJECT, played_gke.LOCATION, played_gke.CLUSTER
+    return PlayedGke(nodes), lambda url: GkeWay(project, location, cluster, "nvidia-tesla-a100", endpoint=url)
+
+
+def aks(nodes: AskApi | None, _: pytest.MonkeyPatch) -> tuple[PlayedCloud, Callable[[str], PoolWay]]:
+    subscription, group, cluster = played_aks.SUBSCRIPTION, played_aks.GROUP, played_aks.CLUSTER
+    return PlayedAks(nodes), lambda url: AksWay(subscription, group, cluster, endpoint=url)
+
+
+CLOUDS: dict[str, Callable[..., tuple[PlayedCloud, Callable[[str], PoolWay]]]] = {"eks": eks, "gke": gke, "aks": aks}
 
 
 @contextmanager

@@ -85,40 +85,36 @@ class EksPools(PoolApi):
             raise
 
     def get(self, name: str) -> Pool | None:
-        from botocore.exceptions import ClientError
-
-        with self._errors():
-            try:
-                return pool_of(self.client.describe_nodegroup(clusterName=self.cluster, nodegroupName=name)["nodegroup"])
-            except ClientError as error:
-                if not self._lacks_group(error.response):
-                    raise
-                return None
-
-    @staticmethod
-    def _lacks_group(answer: Mapping[str, Any]) -> bool:
-        """A cluster that is not there has the same error as a group that is not there."""
-        said = answer.get("Error", {})
-        if said.get("Code") != "ResourceNotFoundException":
-            return False
-        return bool(answer.get("nodegroupName")) or "node group" in str(said.get("Message", "")).lower()
+        """A cluster that is not there has the same error as a group that is not there: its list tells them apart."""
+        try:
+            with self._errors():
+                answer = self.client.describe_nodegroup(clusterName=self.cluster, nodegroupName=name)
+        except _NotFound:
+            if name in self._names():
+                raise Unreachable(f"AWS: node group {name} is listed, and not shown") from None
+            return None
+        return pool_of(answer["nodegroup"])
 
     def list(self) -> Sequence[Pool]:
-        with self._errors():
-            pages = self.client.get_paginator("list_nodegroups").paginate(clusterName=self.cluster)
-            names = [name for page in pages for name in page["nodegroups"]]
-        pools = [self.get(name) for name in names if name.startswith(node_name(""))]
+        pools = [self.get(name) for name in self._names() if name.startswith(node_name(""))]
         return [pool for pool in pools if pool is not None]
 
-    def delete(self, name: str) -> None:
-        from botocore.exceptions import ClientError
+    def _names(self) -> Sequence[str]:
+        try:
+            with self._errors():
+                pages = self.client.get_paginator("list_nodegroups").paginate(clusterName=self.cluster)
+                return [str(name) for page in pages for name in page["nodegroups"]]
+        except _NotFound as error:
+            raise Refused(f"{error}; are 'region' and 'cluster: {self.cluster}' right?") from error
 
-        with self._errors():
-            try:
+    def delete(self, name: str) -> None:
+        try:
+            with self._errors():
                 self.client.delete_nodegroup(clusterName=self.cluster, nodegroupName=name)
-            except ClientError as error:
-                if not self._lacks_group(error.response):
-                    raise
+        except _NotFound:
+            self._names()
+        except PoolExists:
+            """Another operation is under way: whoever waits for its end asks again."""
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -127,7 +123,7 @@ class EksPools(PoolApi):
         try:
             yield
         except exceptions.ClientError as error:
-            raise answer_to(error.response, self.cluster) from error
+            raise answer_to(error.response) from error
         except (
             exceptions.NoCredentialsError,
             exceptions.PartialCredentialsError,
@@ -140,6 +136,10 @@ class EksPools(PoolApi):
             raise Refused(f"AWS does not take it; repair the offer's 'rent': {error}") from error
         except exceptions.BotoCoreError as error:
             raise Unreachable(f"AWS: {error}") from error
+
+
+class _NotFound(Refused):
+    """The group, or its cluster."""
 
 
 def node_group(order: PoolOrder, cluster: str) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def shortage_of(code: str, words: str) -> Shortage:
     return ISSUES.get(code, "settings")
 
 
-def answer_to(answer: Mapping[str, Any], cluster: str) -> Exception:
+def answer_to(answer: Mapping[str, Any]) -> Exception:
     """A refused request as a site's answer."""
     said = answer.get("Error", {})
     code, words = str(said.get("Code", "")), f"AWS: {said.get('Code')}: {str(said.get('Message', ''))[:300]}"
@@ -207,7 +207,7 @@ def answer_to(answer: Mapping[str, Any], cluster: str) -> Exception:
     if code in DENIED:
         return Refused(f"{words}; {RIGHTS}")
     if code == "ResourceNotFoundException":
-        return Refused(f"{words}; is 'cluster: {cluster}' right, and its region?")
+        return _NotFound(words)
     if code in WRONG and not re.search("in progress|updating|is being", words, re.I):
         return Refused(f"{words}; repair the offer's 'rent'")
     return Unreachable(words)
