@@ -1,5 +1,5 @@
-"""A cluster with Karpenter, which all tests of this folder share."""
+"""Clusters that all tests of this folder share: with Karpenter, and with Nodes that played clouds make."""
 
-from tests.clusters import cloud, cloud_namespace
+from tests.clusters import cloud, cloud_namespace, clusters, namespace, shared_bed
 
-__all__ = ["cloud", "cloud_namespace"]
+__all__ = ["cloud", "cloud_namespace", "clusters", "namespace", "shared_bed"]

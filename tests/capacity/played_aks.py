@@ -1,6 +1,6 @@
-"""Azure's Resource Manager with one AKS cluster, played over plain http. Requests are judged by the SDK's own models."""
+"""Azure's Resource Manager with one AKS cluster, played over plain http: requests are judged by the SDK's models."""
 
-import datetime
+import datetime as dt
 import re
 import typing
 from collections.abc import Mapping
@@ -11,9 +11,8 @@ from azure.mgmt.containerservice import models
 from tests.capacity.played_cloud import Answer, AskApi, PlayedCloud, PlayedPool
 
 SUBSCRIPTION, GROUP, CLUSTER = "0f0f0f0f-0000-0000-0000-000000000001", "lab", "gpu"
-ROOT = (
-    f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.ContainerService/managedClusters/{CLUSTER}"
-)
+PROVIDER = "Microsoft.ContainerService/managedClusters"
+ROOT = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/{PROVIDER}/{CLUSTER}"
 POOLS = re.compile(f"{ROOT}/agentPools(?:/(?P<name>[^/?]+))?(?:\\?.*)?")
 READ_ONLY = {"provisioningState", "currentOrchestratorVersion", "nodeImageVersion", "eTag"}
 
@@ -22,9 +21,9 @@ def judge(body: Any) -> None:
     """No unknown name, no wrong type, no word that is not in its list, nothing that only Azure may write."""
     assert set(body) == {"properties"}, body
     kind = models.ManagedClusterAgentPoolProfileProperties
-    kind()  # its fields are there with the first one
-    hints = get_type_hints(kind, {**vars(typing), **vars(models), "_models": models, "datetime": datetime})
-    fields = {field._rest_name: hints[name] for name, field in kind._attr_to_rest_field.items()}
+    made = kind()
+    hints = get_type_hints(kind, {**vars(typing), **vars(models), "_models": models, "datetime": dt})
+    fields = {field._rest_name: hints[name] for name, field in made._attr_to_rest_field.items()}
     for key, value in body["properties"].items():
         assert key in fields, key
         assert key not in READ_ONLY, key
@@ -50,7 +49,7 @@ class PlayedAks(PlayedCloud):
         return method == "PUT"
 
     def answer(self, method: str, path: str, headers: Mapping[str, str], body: Any) -> Answer:
-        assert "Authorization" not in headers, "credentials over plain http"
+        assert "authorization" not in headers, "credentials over plain http"
         match = POOLS.fullmatch(path)
         if match is None:
             return error(404, "ResourceNotFound", f"not found: {path}")
@@ -58,7 +57,7 @@ class PlayedAks(PlayedCloud):
         if method == "PUT":
             return self._create(name, headers, body)
         if name is None:
-            return self._list(path, headers["Host"])
+            return self._list(path, headers["host"])
         if name not in shown:
             return error(404, "NotFound", f"Could not find the agentpool: {name}")
         if method == "GET":
@@ -85,12 +84,14 @@ class PlayedAks(PlayedCloud):
             assert not re.search(r"[<>%&\\?/]", key), key
             assert len(text) <= 256, text
         if name in self.pools:
-            if headers.get("If-None-Match") == "*":
+            if headers.get("if-none-match") == "*":
                 return error(412, "PreconditionFailed", "the pool is there")
             self.pools[name].asked = asked  # as Azure does: whoever asks without a condition changes what is there
             return 200, self._shown(self.pools[name])
         comes_at, shown_at = self.times(asked["vmSize"])
-        taints = [re.fullmatch("(?P<key>[^=]+)=(?P<value>[^:]*):(?P<effect>.+)", taint) for taint in asked["nodeTaints"]]
+        taints = [
+            re.fullmatch("(?P<key>[^=]+)=(?P<value>[^:]*):(?P<effect>.+)", taint) for taint in asked["nodeTaints"]
+        ]
         self.add(
             PlayedPool(
                 name=name,

@@ -175,7 +175,12 @@ def playing(cloud: PlayedCloud) -> Iterator[str]:
         def _any(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             raw = self.rfile.read(length)
-            told = cloud.serve_safely(self.command, self.path, dict(self.headers), json.loads(raw) if raw else None)
+            told = cloud.serve_safely(
+                self.command,
+                self.path,
+                {key.lower(): text for key, text in self.headers.items()},
+                json.loads(raw) if raw else None,
+            )
             if told is None:
                 self.close_connection = True
                 self.connection.close()

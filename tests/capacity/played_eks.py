@@ -80,6 +80,10 @@ class PlayedEks(PlayedCloud):
         super().forget(pool)
         eks_backends["123456789012"][REGION].delete_nodegroup(CLUSTER, pool.name)
 
+    def tag(self, name: str, tags: dict[str, str]) -> None:
+        group = eks_backends["123456789012"][REGION].describe_nodegroup(CLUSTER, name)
+        group.tags.update(tags)
+
     def _life(self, pool: PlayedPool) -> dict[str, Any]:
         if pool.goes_at is not None:
             return {"status": "DELETING"}

@@ -1,4 +1,4 @@
-"""GKE, played: every request is judged by Google's own description of its API (container.v1.json), as a strict schema."""
+"""GKE, played: Google's own description of its API (container.v1.json) judges every request, as a strict schema."""
 
 import json
 import re
@@ -60,7 +60,7 @@ class PlayedGke(PlayedCloud):
         self.gpus = gpus
 
     def answer(self, method: str, path: str, headers: Mapping[str, str], body: Any) -> Answer:
-        assert "Authorization" not in headers, "credentials over plain http"
+        assert "authorization" not in headers, "credentials over plain http"
         match = POOLS.fullmatch(path)
         if match is None:
             return error(404, "NOT_FOUND", f"Not found: {path}")

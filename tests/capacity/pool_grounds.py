@@ -39,6 +39,14 @@ class PoolGround(KubernetesGround):
         self.settings = replace(self.settings, places=tuple(places))
         self.installation = namespace  # so that each test sees its own nodes alone
 
+    def rename_owner(self, name: str) -> None:
+        """Somebody else's marks on a pool."""
+        marks = {"eks": "tags", "aks": "tags", "gke": "metadata"}[self.kind]
+        said = self.cloud.pools[name].asked
+        (said["config"] if self.kind == "gke" else said)[marks]["penstock-installation"] = "another"
+        if isinstance(self.cloud, PlayedEks):
+            self.cloud.tag(name, {"penstock-installation": "another"})
+
 
 def eks(nodes: AskApi | None, monkeypatch: pytest.MonkeyPatch) -> tuple[PlayedCloud, Callable[[str], PoolWay]]:
     for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

@@ -1,5 +1,5 @@
-"""What is asked of EKS, GKE and AKS, and what their answers mean: each request is judged by the cloud's own description.
-No cluster is needed.
+"""What is asked of EKS, GKE and AKS, and what their answers mean: the cloud's own description judges each request. No
+cluster is needed.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.capacity import aks, eks, gke
-from penstock.capacity.pools import Pool, PoolApi, PoolExists, PoolOrder, escaped, notice_of, unescaped
+from penstock.capacity.pools import BlockingPools, Pool, PoolExists, PoolOrder, escaped, notice_of, unescaped
 from penstock.core.units import HOUR
 from penstock.kube.node_selection import AksWay, EksWay, GkeWay, PoolWay, RentedNodes, Taint
 from penstock.site_answers import NoCapacity, Refused, Unreachable
@@ -33,7 +33,7 @@ class Place:
     kind: str
     cloud: PlayedCloud
     way: PoolWay
-    api: PoolApi
+    api: BlockingPools
 
 
 @pytest.fixture(params=CLOUDS)
@@ -102,7 +102,9 @@ def test_asked_again_nothing_is_made_and_nothing_is_changed(place: Place) -> Non
 def test_if_the_answer_to_a_create_is_lost_there_is_one_pool(place: Place) -> None:
     place.cloud.faults.lose_answers = 1
     for _ in range(2):
-        with suppress(Unreachable, PoolExists):  # AWS knows the request by its token, and answers as if for the first time
+        with suppress(
+            Unreachable, PoolExists
+        ):  # AWS knows the request by its token, and answers as if for the first time
             place.api.create(order(place.way))
     assert place.cloud.creates == 1
     assert shown(place.api.get("penstock0001")).items() >= MARKS.items()
@@ -119,7 +121,7 @@ def test_a_list_that_fails_is_never_none(place: Place) -> None:
 
 def test_a_cluster_that_is_not_there_is_never_a_pool_that_is_gone(place: Place) -> None:
     """A typo in the sites file would close holds of nodes that live."""
-    elsewhere = CONNECT[place.kind](replace(place.way, cluster="gqu"))
+    elsewhere = CONNECT[place.kind](replace(place.way, cluster="gqu"))  # type: ignore[arg-type]  # OVH has none
     for ask in (lambda: elsewhere.get("penstock0001"), elsewhere.list, lambda: elsewhere.delete("penstock0001")):
         with pytest.raises(Refused, match="right"):
             ask()
@@ -225,7 +227,9 @@ def test_why_no_machine_comes_is_read_from_the_cloud_s_own_codes(place: Place) -
 
 
 def test_a_group_of_eks_says_whose_it_is_and_its_token_knows_no_time() -> None:
-    way = EksWay("eu-central-1", "gpu", "arn:aws:iam::1:role/n", ("subnet-1",), image="AL2023_x86_64_NVIDIA", disk_gb=200)
+    way = EksWay(
+        "eu-central-1", "gpu", "arn:aws:iam::1:role/n", ("subnet-1",), image="AL2023_x86_64_NVIDIA", disk_gb=200
+    )
     asked = eks.node_group(order(way, spot=True, mig="1g.10gb"), "gpu")
     assert asked == {
         "clusterName": "gpu",

@@ -15,14 +15,11 @@ from tests.awaiting import story
 from tests.capacity.pool_grounds import CLOUDS, pool_ground
 from tests.contract.kit import Ground, KarpenterGround, LocalGround, RehearsalGround, launch, opened, site
 
-
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("karpenter", *CLOUDS)]
 
 
 @pytest.fixture(params=["local", "rehearsal", *SLOW])
-def renting(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Ground]:
+def renting(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
     """Where nodes are rented one by one."""
     if request.param in CLOUDS:
         made: ClusterGroup = request.getfixturevalue("shared_bed")

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from penstock.capacity.pools import CALL_SECONDS, Pool, PoolApi, PoolExists, PoolOrder
+from penstock.capacity.pools import CALL_SECONDS, BlockingPools, Pool, PoolExists, PoolOrder
 from penstock.core.model.reasons import Shortage
 from penstock.core.units import HOUR, MINUTE
 from penstock.kube.node_selection import AksWay, PoolWay
@@ -23,13 +23,15 @@ from penstock.site_answers import NoCapacity, Refused, Unreachable
 
 LONGEST_NAME: Final = 12  #: small letters and digits
 RIGHTS: Final = "docs/clouds.md says which rights it needs"
-QUOTA: Final = re.compile(r"quota", re.I)
-STOCK: Final = re.compile(r"SkuNotAvailable|AllocationFailed|Overconstrained\w*Allocation|NotAvailableForSubscription", re.I)
+QUOTA: Final = re.compile(r"quota", re.IGNORECASE)
+STOCK: Final = re.compile(
+    r"SkuNotAvailable|AllocationFailed|Overconstrained\w*Allocation|NotAvailableForSubscription", re.IGNORECASE
+)
 PROFILE: Final = re.compile(r"(?P<slices>[12347])g\.")  #: of a MIG profile; AKS knows no others
 ABSENT: Final = ("NotFound", "AgentPoolNotFound", "ResourceNotFound")
 
 
-def connect(way: PoolWay) -> PoolApi:
+def connect(way: PoolWay) -> BlockingPools:
     from azure.core.pipeline.policies import SansIOHTTPPolicy
     from azure.identity import DefaultAzureCredential
     from azure.mgmt.containerservice import ContainerServiceClient
@@ -45,7 +47,7 @@ def connect(way: PoolWay) -> PoolApi:
     return AksPools(ContainerServiceClient(DefaultAzureCredential(), way.subscription, **more), way)
 
 
-class AksPools(PoolApi):
+class AksPools(BlockingPools):
     def __init__(self, client: Any, way: AksWay) -> None:
         self.pools, self.where, self.cluster = client.agent_pools, (way.resource_group, way.cluster), way.cluster
 

@@ -1,7 +1,7 @@
 """Rented nodes as managed node groups of EKS, by boto3 (`penstock[eks]`). `pools` says what all clouds have in common.
 
-Nobody but us ends such a node: EKS has no time limit for node groups, and a group replaces a machine that ends. So a cap
-is soft there.
+Nobody but us ends such a node: EKS has no time limit for node groups, and a group replaces a machine that ends. So a
+cap is soft there.
 
 Credentials are boto3's own default chain: a pod's identity (EKS Pod Identity, IRSA), a role, a profile. Penstock stores
 none.
@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final
 
-from penstock.capacity.pools import CALL_SECONDS, Pool, PoolApi, PoolExists, PoolOrder
+from penstock.capacity.pools import CALL_SECONDS, BlockingPools, Pool, PoolExists, PoolOrder
 from penstock.core.model.reasons import Shortage
 from penstock.core.units import HOUR
 from penstock.kube.annotations import node_name
+from penstock.kube.gpu_models import mig_config
 from penstock.kube.node_selection import EksWay, PoolWay
 from penstock.site_answers import NoCapacity, Refused, Unreachable
 
-MIG_CONFIG: Final = "nvidia.com/mig.config"  #: the GPU operator cuts the GPUs of a Node with this label
 EFFECTS: Final = {"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"}
 RIGHTS: Final = "docs/clouds.md says which rights it needs"
 #: Answers that say that our account may not, or is nobody.
@@ -37,11 +37,13 @@ DENIED: Final = {
 }
 WRONG: Final = {"InvalidParameterException", "InvalidRequestException", "ClientException", "ValidationException"}
 #: In the words of an issue. A quota first: `InsufficientInstanceCapacity` may stand beside it.
-QUOTA: Final = re.compile(r"VcpuLimitExceeded|InstanceLimitExceeded|MaxSpotInstanceCountExceeded|quota|vCPU limit", re.I)
+QUOTA: Final = re.compile(
+    r"VcpuLimitExceeded|InstanceLimitExceeded|MaxSpotInstanceCountExceeded|quota|vCPU limit", re.IGNORECASE
+)
 STOCK: Final = re.compile(
     r"InsufficientInstanceCapacity|UnfulfillableCapacity|InsufficientReservedInstanceCapacity|SpotMaxPriceTooLow"
     r"|no Spot capacity|sufficient \S+ capacity|Insufficient(Host)?Capacity|Unsupported - Your requested instance type",
-    re.I,
+    re.IGNORECASE,
 )
 #: Issues by what they mean. Any other one, such as a missing subnet or role, wants a person.
 ISSUES: Final[dict[str, Shortage]] = {
@@ -53,11 +55,17 @@ ISSUES: Final[dict[str, Shortage]] = {
     "AsgInstanceLaunchFailures": "stock_out",
 }
 #: Issues that pass by themselves.
-PASSING: Final = {"InternalFailure", "IamThrottling", "AutoScalingGroupRateLimitExceeded", "ClusterUnreachable", "Unknown"}
+PASSING: Final = {
+    "InternalFailure",
+    "IamThrottling",
+    "AutoScalingGroupRateLimitExceeded",
+    "ClusterUnreachable",
+    "Unknown",
+}
 JOINS: Final = {"NodeCreationFailure"}  #: a machine is there, and does not join
 
 
-def connect(way: PoolWay) -> PoolApi:
+def connect(way: PoolWay) -> BlockingPools:
     import boto3
     from botocore.config import Config
 
@@ -70,7 +78,7 @@ def connect(way: PoolWay) -> PoolApi:
     return EksPools(client, way.cluster)
 
 
-class EksPools(PoolApi):
+class EksPools(BlockingPools):
     def __init__(self, client: Any, cluster: str) -> None:
         self.client, self.cluster = client, cluster
 
@@ -146,7 +154,7 @@ def node_group(order: PoolOrder, cluster: str) -> dict[str, Any]:
     """As `CreateNodegroup` takes it. One node, neither more nor fewer: whatever scales groups leaves it alone."""
     way = order.rent.way
     assert isinstance(way, EksWay)
-    labels = {**({MIG_CONFIG: f"all-{order.mig}"} if order.mig else {}), **dict(order.labels)}
+    labels = {**mig_config(order.mig), **dict(order.labels)}
     taints = [{"key": taint.key, "value": taint.text, "effect": EFFECTS[taint.effect]} for taint in order.taints]
     asked: dict[str, Any] = {
         "clusterName": cluster,
@@ -208,6 +216,6 @@ def answer_to(answer: Mapping[str, Any]) -> Exception:
         return Refused(f"{words}; {RIGHTS}")
     if code == "ResourceNotFoundException":
         return _NotFound(words)
-    if code in WRONG and not re.search("in progress|updating|is being", words, re.I):
+    if code in WRONG and not re.search("in progress|updating|is being", words, re.IGNORECASE):
         return Refused(f"{words}; repair the offer's 'rent'")
     return Unreachable(words)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from penstock.capacity.pools import CALL_SECONDS, Pool, PoolApi, PoolExists, PoolOrder
+from penstock.capacity.pools import CALL_SECONDS, BlockingPools, Pool, PoolExists, PoolOrder
 from penstock.core.model.reasons import Shortage
 from penstock.core.units import HOUR, MINUTE, SECOND
 from penstock.kube.node_selection import GkeWay, PoolWay
@@ -25,16 +25,17 @@ ENDPOINT: Final = "https://container.googleapis.com"
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 RIGHTS: Final = "docs/clouds.md says which rights it needs"
 EFFECTS: Final = {"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"}
-QUOTA: Final = re.compile(r"GCE_QUOTA|quota", re.I)
+QUOTA: Final = re.compile(r"GCE_QUOTA|quota", re.IGNORECASE)
 STOCK: Final = re.compile(
-    r"GCE_STOCKOUT|STOCKOUT|RESOURCE_POOL_EXHAUSTED|does not have enough resources|currently unavailable in the", re.I
+    r"GCE_STOCKOUT|STOCKOUT|RESOURCE_POOL_EXHAUSTED|does not have enough resources|currently unavailable in the",
+    re.IGNORECASE,
 )
 #: Another operation on this cluster is not done yet: the request was not taken, and is asked again.
-BUSY: Final = re.compile(r"incompatible operation|is currently being|operation .* in progress|try again", re.I)
+BUSY: Final = re.compile(r"incompatible operation|is currently being|operation .* in progress|try again", re.IGNORECASE)
 CHIPS: Final = re.compile(r"-(?P<chips>[0-9]+)t$")  #: a TPU machine type ends so: ct5lp-hightpu-4t
 
 
-def connect(way: PoolWay) -> PoolApi:
+def connect(way: PoolWay) -> BlockingPools:
     import google.auth
     import requests
     from google.auth.exceptions import DefaultCredentialsError
@@ -47,10 +48,11 @@ def connect(way: PoolWay) -> PoolApi:
         credentials, _ = google.auth.default(scopes=[SCOPE])
     except DefaultCredentialsError as error:
         raise Refused(f"Google: no credentials for cluster {way.cluster}; {RIGHTS}: {error}") from error
-    return GkePools(AuthorizedSession(credentials), way)
+    session: Any = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]  # google-auth has no types here
+    return GkePools(session, way)
 
 
-class GkePools(PoolApi):
+class GkePools(BlockingPools):
     def __init__(self, session: Any, way: GkeWay) -> None:
         self.session, self.cluster = session, way.cluster
         cluster = f"projects/{way.project}/locations/{way.location}/clusters/{way.cluster}"

@@ -11,7 +11,8 @@ from penstock.core.model.types import Offer
 from penstock.core.units import DAY, SECOND, Instant, Millis
 from penstock.kube import annotations
 from penstock.kube.client import Obj
-from penstock.kube.node_selection import NodeSelection, RentedNodes
+from penstock.kube.gpu_models import mig_config
+from penstock.kube.node_selection import KarpenterWay, NodeSelection, RentedNodes
 from penstock.site_answers import Refused
 
 #: A claim always has an end of its own, whatever it was asked for.
@@ -29,6 +30,7 @@ def node_claim(ask: LaunchNode, offer: Offer, place: NodeSelection, installation
     """Everything that must survive us is on it: whose it is, for which node, until when."""
     rent = place.rent
     assert rent is not None
+    assert isinstance(rent.way, KarpenterWay)
     left_ms = min(max(SECOND, ask.deadline_at - now), LONGEST_MS)
     name = annotations.node_name(object_name(installation, ask.node))
     labels = {annotations.INSTALLATION: annotations.label_value(installation), annotations.NODE: name}
@@ -38,11 +40,16 @@ def node_claim(ask: LaunchNode, offer: Offer, place: NodeSelection, installation
         annotations.NODE_DEADLINE: str(min(ask.deadline_at, now + left_ms)),
     }
     return {
-        "metadata": {"name": name, "labels": {**dict(rent.labels), **labels}, "annotations": notes},
+        "metadata": {
+            "name": name,
+            "labels": {**mig_config(offer.mig_profile), **dict(rent.labels), **labels},
+            "annotations": notes,
+        },
         "spec": {
             "nodeClassRef": {"group": rent.way.group, "kind": rent.way.kind, "name": rent.way.name},
             "requirements": _requirements(ask, offer, rent),
-            "resources": {"requests": {place.resource: str(ask.gpus)}},
+            # No instance type has slices: they are cut once the node is there.
+            **({} if offer.mig_profile else {"resources": {"requests": {place.resource: str(ask.gpus)}}}),
             "taints": [annotations.rented_taint(installation), *(taint.as_dict() for taint in rent.taints)],
             "expireAfter": f"{left_ms // SECOND}s",
             # The other half of `kill` is the cloud's, to end the machine.

@@ -1,23 +1,23 @@
 """Node pools of a managed cluster, rented by the cloud's own API: one pool of one node for each rented node.
 
-`NodePools` is the same for all clouds. What differs is a `PoolApi`, one file for each cloud: its calls block, and run in
-a few threads. A pool has the node's name, and marks that say whose it is: after a crash, or if the answer to a create
-is lost, the same name is asked for again, and what is there is ours if its marks say so.
+`NodePools` is the same for all clouds. What differs is a `PoolApi`, one file for each cloud; an SDK's calls block, and
+run in a few threads. A pool has the node's name, and marks that say whose it is: after a crash, or if the answer to a
+create is lost, the same name is asked for again, and what is there is ours if its marks say so.
 
 A pool of a cloud is a group: it replaces a machine that ends. So a node whose machine goes is lost, and we end its pool
 before anything new is billed for long.
 """
 
 import asyncio
-import functools
 import re
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import ClassVar, Final, TypeVar
 
-from penstock.capacity.cluster_nodes import ClusterNodes, RentedMachine, RentingSite
+from penstock.capacity.cluster_nodes import ClusterNodes, RentedMachine, RentingSite, is_ready
 from penstock.capacity.contract import object_name
 from penstock.core.model import events as e
 from penstock.core.model.actions import LaunchNode
@@ -89,25 +89,74 @@ class Pool:
 
 
 class PoolApi(ABC):
-    """The pools of one cluster at its cloud. Its calls block for a bounded time, and raise a site's answers
-    (`site_answers`): never the SDK's own errors.
-    """
+    """The pools of one cluster at its cloud. What it raises is a site's answer (`site_answers`), or `PoolExists`."""
 
     @abstractmethod
-    def create(self, order: PoolOrder) -> None:
+    async def create(self, order: PoolOrder) -> None:
         """Returns when the cloud has taken it. Raises `PoolExists`, and never changes a pool that is there."""
 
     @abstractmethod
-    def get(self, name: str) -> Pool | None:
+    async def get(self, name: str) -> Pool | None:
         """None: the cluster is there, and this pool is not."""
 
     @abstractmethod
-    def list(self) -> Sequence[Pool]:
+    async def list(self) -> Sequence[Pool]:
         """All that may be ours, of all pages."""
 
     @abstractmethod
-    def delete(self, name: str) -> None:
+    async def delete(self, name: str) -> None:
         """Returns when the cloud has taken it, also if the pool is gone or going."""
+
+    async def close(self) -> None:  # noqa: B027 - most have nothing to let go of
+        """Ask no more."""
+
+
+class BlockingPools(ABC):
+    """The same by an SDK whose calls block, each for a bounded time."""
+
+    @abstractmethod
+    def create(self, order: PoolOrder) -> None: ...
+
+    @abstractmethod
+    def get(self, name: str) -> Pool | None: ...
+
+    @abstractmethod
+    def list(self) -> Sequence[Pool]: ...
+
+    @abstractmethod
+    def delete(self, name: str) -> None: ...
+
+
+class PoolsInThreads(PoolApi):
+    """Calls an SDK off the event loop, in a few threads. It is imported there, too, when it is first needed."""
+
+    def __init__(self, connect: Callable[[], BlockingPools]) -> None:
+        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="node-pools")
+        self.lock, self.connect, self.made = threading.Lock(), connect, list[BlockingPools]()
+
+    def _blocking(self) -> BlockingPools:
+        with self.lock:
+            if not self.made:
+                self.made.append(self.connect())
+            return self.made[0]
+
+    async def _run(self, call: Callable[[BlockingPools], Answer]) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self.threads, lambda: call(self._blocking()))
+
+    async def create(self, order: PoolOrder) -> None:
+        await self._run(lambda pools: pools.create(order))
+
+    async def get(self, name: str) -> Pool | None:
+        return await self._run(lambda pools: pools.get(name))
+
+    async def list(self) -> Sequence[Pool]:
+        return await self._run(lambda pools: pools.list())
+
+    async def delete(self, name: str) -> None:
+        await self._run(lambda pools: pools.delete(name))
+
+    async def close(self) -> None:
+        self.threads.shutdown(wait=False, cancel_futures=True)
 
 
 class NodePools(ClusterNodes):
@@ -118,7 +167,6 @@ class NodePools(ClusterNodes):
     def __init__(
         self, site: RentingSite, way: type[PoolWay], connect: Callable[[PoolWay], PoolApi], longest_name: int = 40
     ) -> None:
-        """`connect` is called in a thread: it may import an SDK."""
         super().__init__(site)
         self.way, self.connect, self.longest_name = way, connect, longest_name
         self.apis: dict[PoolWay, PoolApi] = {}  #: all that were ever needed: an offer may be gone before its nodes
@@ -126,47 +174,45 @@ class NodePools(ClusterNodes):
         self.sent: dict[str, float] = {}  #: by node: when a create was sent whose pool nobody has seen yet
         self.noticed: dict[str, None] = {}  #: Nodes whose end was said in advance; by uid
         self.ends: set[asyncio.Task[None]] = set()
-        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="node-pools")
 
     async def close(self) -> None:
         for task in self.ends:
             task.cancel()
         await super().close()
-        self.threads.shutdown(wait=False, cancel_futures=True)
-
-    async def run(self, call: Callable[..., Answer], *given: object) -> Answer:
-        return await asyncio.get_running_loop().run_in_executor(self.threads, functools.partial(call, *given))
+        for api in dict.fromkeys(self.apis.values()):
+            await api.close()
 
     # --- whom to ask -------------------------------------------------------------------------------------------------
 
-    async def _places(self) -> Sequence[PoolApi]:
+    def _places(self) -> Sequence[PoolApi]:
         """The clusters at the cloud that offers name: one, unless somebody writes different ones."""
         for _, place in self.offers_now().values():
             if place.rent is not None and isinstance(place.rent.way, self.way):
-                await self._api(place.rent.way)
+                self._api(place.rent.way)
         return tuple(dict.fromkeys(self.apis.values()))
 
-    async def _api(self, way: PoolWay) -> PoolApi:
+    def _api(self, way: PoolWay) -> PoolApi:
         if way not in self.apis:
-            made = await self.run(self.connect, way)
             same = [api for known, api in self.apis.items() if known.where() == way.where()]
-            self.apis.setdefault(way, same[0] if same else made)
+            self.apis[way] = same[0] if same else self.connect(way)
         return self.apis[way]
 
     def pool_name(self, node: str) -> str:
         """A letter first: no cloud takes a name that begins with a digit."""
         name = self.name_of(node)
-        return name if len(name) <= self.longest_name else f"p{object_name(self.installation, node)}"[: self.longest_name]
+        return (
+            name if len(name) <= self.longest_name else f"p{object_name(self.installation, node)}"[: self.longest_name]
+        )
 
     # --- one pool ----------------------------------------------------------------------------------------------------
 
     async def create(self, ask: LaunchNode, offer: Offer, place: NodeSelection) -> RentedMachine:
         assert place.rent is not None
         assert isinstance(place.rent.way, self.way)
-        api, order = await self._api(place.rent.way), self.order(ask, offer, place.rent)
+        api, order = self._api(place.rent.way), self.order(ask, offer, place.rent)
         self.sent[ask.node] = asyncio.get_running_loop().time()
         try:
-            await self.run(api.create, order)
+            await api.create(order)
         except PoolExists:
             return await self._adopt(ask.node, api, order.name)
         except Unreachable:
@@ -178,7 +224,7 @@ class NodePools(ClusterNodes):
 
     async def _adopt(self, node: str, api: PoolApi, name: str) -> RentedMachine:
         """A pool of this name is there: it is ours if its marks say so. A cloud's "conflict" alone says nothing."""
-        pool = await self.run(api.get, name)
+        pool = await api.get(name)
         if pool is None or pool.ending:
             raise Unreachable(f"the pool of {node} was deleted just now, or is not shown yet")
         if not self._is_own(pool, node):
@@ -258,8 +304,8 @@ class NodePools(ClusterNodes):
         return RentedMachine(node, self.name_of(node)) if self._is_settling(node) else None
 
     async def _get(self, node: str) -> Pool | None:
-        for api in await self._places():
-            pool = await self.run(api.get, self.pool_name(node))
+        for api in self._places():
+            pool = await api.get(self.pool_name(node))
             if pool is not None and self._is_own(pool, node):
                 self.sent.pop(node, None)
                 return pool
@@ -275,16 +321,21 @@ class NodePools(ClusterNodes):
         return False
 
     async def fetch_all(self) -> Sequence[RentedMachine]:
-        listed = await asyncio.gather(*[self.run(api.list) for api in await self._places()])
+        listed = await asyncio.gather(*[api.list() for api in self._places()])
         pools = [pool for pools in listed for pool in pools if self._is_own(pool)]
         return [self._known(self._machine(pool)) for pool in pools]
 
     async def end(self, machine: RentedMachine) -> None:
-        for api in await self._places():
+        for api in self._places():
             name = self.pool_name(machine.node)
-            pool = await self.run(api.get, name)
+            pool = await api.get(name)
             if pool is not None and self._is_own(pool, machine.node) and not pool.ending:
-                await self.run(api.delete, name)
+                await api.delete(name)
+
+    def is_up(self, name: str, resource: str, gpus: int) -> bool:
+        """A TPU slice has several Nodes: all of them together show its chips."""
+        ready = [node for node in self.nodes_of(name) if is_ready(node, resource, 1)]
+        return sum(int(node["status"]["allocatable"][resource]) for node in ready) >= gpus
 
     # --- news --------------------------------------------------------------------------------------------------------
 

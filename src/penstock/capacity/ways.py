@@ -24,27 +24,28 @@ def _eks(site: RentingSite) -> Capacity:
     from penstock.capacity import eks, pools
 
     _check_extra(site, "eks", "boto3")
-    return pools.NodePools(site, EksWay, eks.connect)
+    return pools.NodePools(site, EksWay, lambda way: pools.PoolsInThreads(lambda: eks.connect(way)))
 
 
 def _aks(site: RentingSite) -> Capacity:
     from penstock.capacity import aks, pools
 
     _check_extra(site, "aks", "azure.mgmt.containerservice", "azure.identity")
-    return pools.NodePools(site, AksWay, aks.connect, aks.LONGEST_NAME)
+    longest = aks.LONGEST_NAME
+    return pools.NodePools(site, AksWay, lambda way: pools.PoolsInThreads(lambda: aks.connect(way)), longest)
 
 
 def _gke(site: RentingSite) -> Capacity:
     from penstock.capacity import gke, pools
 
     _check_extra(site, "gke", "google.auth", "requests")
-    return pools.NodePools(site, GkeWay, gke.connect)
+    return pools.NodePools(site, GkeWay, lambda way: pools.PoolsInThreads(lambda: gke.connect(way)))
 
 
 def _ovh(site: RentingSite) -> Capacity:
-    from penstock.capacity import ovh
+    from penstock.capacity import ovh, pools
 
-    return ovh.OvhNodes(site)
+    return pools.NodePools(site, OvhWay, lambda _: ovh.OvhPools(site.cluster))
 
 
 def _check_extra(site: RentingSite, extra: str, *modules: str) -> None:

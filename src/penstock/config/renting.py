@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.config.document import Document
 from penstock.config.sections import NodeClassSection, RentSection
-from penstock.core.model.types import Guarantee
+from penstock.core.model.types import Guarantee, Term
 from penstock.core.units import GB
 from penstock.core.values import value
 from penstock.kube.node_selection import (
@@ -122,6 +122,7 @@ WAYS: Final[dict[str, WayRules]] = {
     ),
     "ovh": WayRules(_ovh, needs=(), guarantees=("none",), may=("monthly",), one_type=True, zones=False),
 }
+AKS_SPOT: Final = Taint("kubernetes.azure.com/scalesetpriority", "spot")  #: which AKS gives its spot nodes anyway
 A_TOPOLOGY: Final = re.compile("[1-9][0-9]{0,2}(x[1-9][0-9]{0,2}){1,2}")
 
 
@@ -141,7 +142,9 @@ def check_rent(row: RentSection, page: Document, place: str) -> None:
     if rules.one_type and len(row.instance_types) > 1:
         page.report(f"{place}.instance_types", f"a node of '{row.way}' has one type; make an offer of each other")
     if not rules.zones and row.zones:
-        page.report(f"{place}.zones", f"this key is not for 'way: {row.way}', which has its zones elsewhere; leave it out")
+        page.report(
+            f"{place}.zones", f"this key is not for 'way: {row.way}', which has its zones elsewhere; leave it out"
+        )
     _check_pool(row, page, place)
 
 
@@ -158,11 +161,15 @@ def _check_pool(row: RentSection, page: Document, place: str) -> None:
         page.report(f"{place}.endpoint", "this is not an address like https://eks.eu-central-1.amazonaws.com")
 
 
-def rented_nodes(row: RentSection) -> RentedNodes:
+def rented_nodes(row: RentSection, term: Term) -> RentedNodes:
+    azures = (AKS_SPOT,) if row.way == "aks" and term == "spot" else ()
     return RentedNodes(
         way=rules_of(row).make(row),
         instance_types=tuple(str(kind) for kind in row.instance_types),
         zones=tuple(str(zone) for zone in row.zones),
         labels=tuple((key, str(text)) for key, text in row.labels.items()),
-        taints=tuple(Taint(str(taint.key), str(taint.value or ""), str(taint.effect)) for taint in row.taints),
+        taints=(
+            *azures,
+            *(Taint(str(taint.key), str(taint.value or ""), str(taint.effect)) for taint in row.taints),
+        ),
     )

@@ -99,11 +99,14 @@ class OvhWay:
 
     monthly: bool = False
 
+    def where(self) -> tuple[str, ...]:
+        return ()
 
-#: Ways by an API of the cloud's own.
-PoolWay: TypeAlias = EksWay | AksWay | GkeWay
+
+#: Ways by the cloud's own pools of nodes.
+PoolWay: TypeAlias = EksWay | AksWay | GkeWay | OvhWay
 #: How a node is rented: one value for each way. `config/renting.py` reads them, `capacity/ways.py` rents by them.
-RentWay: TypeAlias = KarpenterWay | EksWay | AksWay | GkeWay | OvhWay
+RentWay: TypeAlias = KarpenterWay | PoolWay
 
 
 @value
