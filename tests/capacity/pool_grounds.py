@@ -75,7 +75,7 @@ def pool_ground(
 ) -> Iterator[PoolGround]:
     cloud, way = CLOUDS[kind](cluster.api.ask, monkeypatch)
     monkeypatch.setattr(NodePools, "ask_seconds", 0.1)
-    monkeypatch.setattr(NodePools, "settle_seconds", 1.0)
+    monkeypatch.setattr(NodePools, "settle_seconds", 3.0)
     with playing(cloud) as url:
         yield PoolGround(kind, cloud, way(url), cluster, namespace, folder)
 

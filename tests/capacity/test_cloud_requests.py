@@ -281,6 +281,14 @@ def test_a_pool_of_gke_ends_its_machine_by_itself_and_cuts_its_gpus() -> None:
     }
 
 
+def test_a_pool_of_gke_is_in_one_zone_because_it_has_a_machine_in_each() -> None:
+    way = GkeWay("p", "europe-west4", "gpu")
+    for zones in ((), ("europe-west4-a", "europe-west4-b")):
+        with pytest.raises(Refused, match="name one in 'zones'"):
+            gke.node_pool(order(way, rent=RentedNodes(way, zones=zones)))
+    assert gke.node_pool(order(replace(way, location="europe-west4-c")))["locations"] == ["europe-west4-c"]
+
+
 def test_a_tpu_slice_is_one_pool_with_a_machine_for_each_of_its_hosts() -> None:
     way = GkeWay("p", "us-west4-a", "gpu", topology="4x4")
     asked = gke.node_pool(order(way, gpus=16, types=("ct5lp-hightpu-4t",)))

@@ -36,6 +36,8 @@ DENIED: Final = {
     "NotAuthorized",
 }
 WRONG: Final = {"InvalidParameterException", "InvalidRequestException", "ClientException", "ValidationException"}
+#: Wrong at this moment. A token is our own: it means that the group is there, and not shown yet.
+PASSES: Final = re.compile("in progress|updating|is being|token", re.IGNORECASE)
 #: In the words of an issue. A quota first: `InsufficientInstanceCapacity` may stand beside it.
 QUOTA: Final = re.compile(
     r"VcpuLimitExceeded|InstanceLimitExceeded|MaxSpotInstanceCountExceeded|quota|vCPU limit", re.IGNORECASE
@@ -216,6 +218,6 @@ def answer_to(answer: Mapping[str, Any]) -> Exception:
         return Refused(f"{words}; {RIGHTS}")
     if code == "ResourceNotFoundException":
         return _NotFound(words)
-    if code in WRONG and not re.search("in progress|updating|is being", words, re.IGNORECASE):
+    if code in WRONG and not PASSES.search(words):
         return Refused(f"{words}; repair the offer's 'rent'")
     return Unreachable(words)

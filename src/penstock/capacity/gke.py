@@ -18,7 +18,7 @@ from typing import Any, Final
 from penstock.capacity.pools import CALL_SECONDS, BlockingPools, Pool, PoolExists, PoolOrder
 from penstock.core.model.reasons import Shortage
 from penstock.core.units import HOUR, MINUTE, SECOND
-from penstock.kube.node_selection import GkeWay, PoolWay
+from penstock.kube.node_selection import GkeWay, PoolWay, is_zone
 from penstock.site_answers import NoCapacity, Refused, Unreachable
 
 ENDPOINT: Final = "https://container.googleapis.com"
@@ -128,16 +128,25 @@ def node_pool(order: PoolOrder) -> dict[str, Any]:
         config["diskSizeGb"] = way.disk_gb
     pool: dict[str, Any] = {
         "name": order.name,
+        # Google makes so many machines in each of its zones: with none named, one in each zone of the cluster.
         "initialNodeCount": hosts(order),
+        "locations": [zone_of(order)],
         "config": config,
         "management": {"autoRepair": False, "autoUpgrade": False},
         "autoscaling": {"enabled": False},
     }
-    if order.rent.zones:
-        pool["locations"] = list(order.rent.zones)
     if way.topology and hosts(order) > 1:
         pool["placementPolicy"] = {"type": "COMPACT", "tpuTopology": way.topology}
     return pool
+
+
+def zone_of(order: PoolOrder) -> str:
+    way = order.rent.way
+    assert isinstance(way, GkeWay)
+    zones = order.rent.zones or ((way.location,) if is_zone(way.location) else ())
+    if len(zones) != 1:
+        raise Refused(f"a pool of {way.location} has a machine in each zone; name one in 'zones'")
+    return zones[0]
 
 
 def _accelerator(order: PoolOrder, way: GkeWay) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from penstock.core.values import value
 from penstock.kube import annotations
 from penstock.kube.client import Obj
 from penstock.kube.node_selection import NodeSelection, PoolWay, RentedNodes, Taint
-from penstock.site_answers import Refused, Unreachable
+from penstock.site_answers import NoCapacity, Refused, Unreachable
 
 THREADS: Final = 8  #: calls to one cloud at the same time
 CALL_SECONDS: Final = 20.0  #: how long one request may take; each way gives it to its SDK
@@ -171,7 +171,8 @@ class NodePools(ClusterNodes):
         self.way, self.connect, self.longest_name = way, connect, longest_name
         self.apis: dict[PoolWay, PoolApi] = {}  #: all that were ever needed: an offer may be gone before its nodes
         self.known: dict[str, RentedMachine] = {}  #: by name: a Node carries that and not the node's id
-        self.sent: dict[str, float] = {}  #: by node: when a create was sent whose pool nobody has seen yet
+        #: By node: when a create was answered, or its answer lost, whose pool nobody has seen yet.
+        self.sent: dict[str, float] = {}
         self.noticed: dict[str, None] = {}  #: Nodes whose end was said in advance; by uid
         self.ends: set[asyncio.Task[None]] = set()
 
@@ -210,16 +211,18 @@ class NodePools(ClusterNodes):
         assert place.rent is not None
         assert isinstance(place.rent.way, self.way)
         api, order = self._api(place.rent.way), self.order(ask, offer, place.rent)
-        self.sent[ask.node] = asyncio.get_running_loop().time()
+        self.sent[ask.node] = NEVER  # until it is answered
         try:
             await api.create(order)
         except PoolExists:
+            self.sent.pop(ask.node, None)
             return await self._adopt(ask.node, api, order.name)
-        except Unreachable:
-            raise  # it may have arrived
-        except Exception:
-            self.sent.pop(ask.node, None)  # refused: there is none
+        except (Refused, NoCapacity):
+            self.sent.pop(ask.node, None)  # there is none
             raise
+        finally:  # else it is there, or may be: it was answered, or the answer was lost
+            if ask.node in self.sent:
+                self.sent[ask.node] = asyncio.get_running_loop().time()
         return self._known(self._machine(Pool(order.name, order.marks)))
 
     async def _adopt(self, node: str, api: PoolApi, name: str) -> RentedMachine:
@@ -229,7 +232,6 @@ class NodePools(ClusterNodes):
             raise Unreachable(f"the pool of {node} was deleted just now, or is not shown yet")
         if not self._is_own(pool, node):
             raise Refused(f"pool {name} is not of this installation, and has the name of {node}; look at it")
-        self.sent.pop(node, None)
         return self._known(self._machine(pool))
 
     def order(self, ask: LaunchNode, offer: Offer, rent: RentedNodes) -> PoolOrder:

@@ -21,6 +21,7 @@ from penstock.kube.node_selection import (
     RentedNodes,
     RentWay,
     Taint,
+    is_zone,
 )
 
 COMMON: Final = ("way", "instance_types", "zones", "labels", "taints")  #: keys that every way has
@@ -155,6 +156,8 @@ def _check_pool(row: RentSection, page: Document, place: str) -> None:
         page.report(f"{place}.accelerator", "a TPU slice has no GPUs; leave 'accelerator' or 'topology' out")
     if row.subnets is not None and not row.subnets:
         page.report(f"{place}.subnets", "name at least one subnet")
+    if row.way == "gke" and len(row.zones) != 1 and (row.zones or not is_zone(str(row.location or "-a"))):
+        page.report(f"{place}.zones", "name one zone: GKE makes a machine in each zone of a pool")
     if row.way == "aks" and len(row.subnets or ()) > 1:
         page.report(f"{place}.subnets", "a pool of AKS has one subnet")
     if row.endpoint is not None and not re.fullmatch(r"https://\S+|http://127\.0\.0\.1(:\d+)?", str(row.endpoint)):

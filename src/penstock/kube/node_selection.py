@@ -93,6 +93,11 @@ class GkeWay:
         return (self.project, self.location, self.cluster, self.endpoint)
 
 
+def is_zone(location: str) -> bool:
+    """Of Google's places: `europe-west4-a` is a zone, `europe-west4` a region."""
+    return location[-2:-1] == "-"
+
+
 @value
 class OvhWay:
     """By NodePool objects of OVHcloud, in the cluster itself."""
