@@ -96,6 +96,9 @@ class PlayedCloud:
     def forget(self, pool: PlayedPool) -> None:
         del self.pools[pool.name]
 
+    def let_go(self) -> None:
+        """At the end of a test: nothing of it stays in the cluster."""
+
     def reclaim(self, name: str) -> None:
         """The machine is taken away, as spot machines are; its group will replace it."""
         with self.lock:
@@ -213,5 +216,6 @@ def playing(cloud: PlayedCloud) -> Iterator[str]:
         server.server_close()
         for pool in list(cloud.pools.values()):
             cloud.remove_nodes(pool)
+        cloud.let_go()
         if cloud.wrong:
             raise cloud.wrong[0]

@@ -12,12 +12,13 @@ import pytest
 from penstock.capacity.pools import NodePools
 from penstock.core.units import SECOND
 from penstock.devcluster.cluster import DevCluster
-from penstock.kube.node_selection import AksWay, EksWay, GkeWay, NodeSelection, PoolWay, RentedNodes
+from penstock.kube.node_selection import AksWay, EksWay, GkeWay, NodeSelection, OvhWay, PoolWay, RentedNodes
 from tests.capacity import played_aks, played_eks, played_gke
 from tests.capacity.played_aks import PlayedAks
 from tests.capacity.played_cloud import AskApi, PlayedCloud, playing
 from tests.capacity.played_eks import PlayedEks
 from tests.capacity.played_gke import PlayedGke
+from tests.capacity.played_ovh import PlayedOvh
 from tests.contract.kit import KubernetesGround, Watch
 
 
@@ -66,7 +67,19 @@ def aks(nodes: AskApi | None, _: pytest.MonkeyPatch) -> tuple[PlayedCloud, Calla
     return PlayedAks(nodes), lambda url: AksWay(subscription, group, cluster, endpoint=url)
 
 
-CLOUDS: dict[str, Callable[..., tuple[PlayedCloud, Callable[[str], PoolWay]]]] = {"eks": eks, "gke": gke, "aks": aks}
+def ovh(nodes: AskApi | None, _: pytest.MonkeyPatch) -> tuple[PlayedCloud, Callable[[str], PoolWay]]:
+    assert nodes is not None
+    return PlayedOvh(nodes), lambda _: OvhWay()
+
+
+#: Clouds with an API of their own; OVHcloud's is the cluster's.
+BY_API = ("eks", "gke", "aks")
+CLOUDS: dict[str, Callable[..., tuple[PlayedCloud, Callable[[str], PoolWay]]]] = {
+    "eks": eks,
+    "gke": gke,
+    "aks": aks,
+    "ovh": ovh,
+}
 
 
 @contextmanager
@@ -76,6 +89,8 @@ def pool_ground(
     cloud, way = CLOUDS[kind](cluster.api.ask, monkeypatch)
     monkeypatch.setattr(NodePools, "ask_seconds", 0.1)
     monkeypatch.setattr(NodePools, "settle_seconds", 3.0)
+    if isinstance(cloud, PlayedOvh):
+        cloud.installation = namespace
     with playing(cloud) as url:
         yield PoolGround(kind, cloud, way(url), cluster, namespace, folder)
 

@@ -17,7 +17,7 @@ from penstock.core.units import HOUR
 from penstock.kube.node_selection import AksWay, EksWay, GkeWay, PoolWay, RentedNodes, Taint
 from penstock.site_answers import NoCapacity, Refused, Unreachable
 from tests.capacity.played_cloud import PlayedCloud, playing
-from tests.capacity.pool_grounds import CLOUDS
+from tests.capacity.pool_grounds import BY_API, CLOUDS
 
 CONNECT = {"eks": eks.connect, "gke": gke.connect, "aks": aks.connect}
 MARKS = {
@@ -36,7 +36,7 @@ class Place:
     api: BlockingPools
 
 
-@pytest.fixture(params=CLOUDS)
+@pytest.fixture(params=BY_API)
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     cloud, way_at = CLOUDS[request.param](None, monkeypatch)
     with playing(cloud) as url:

@@ -1,5 +1,5 @@
-"""Nodes rented as pools of EKS, GKE and AKS, with a real API server for their Nodes: what the contract's suite does not
-tell. One story for each trap; the clouds are played (`played_cloud`).
+"""Nodes rented as pools of EKS, GKE, AKS and OVHcloud, with a real API server for their Nodes: what the contract's
+suite does not tell. One story for each trap; the clouds are played (`played_cloud`).
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from penstock.drivers.driver import NeverReady, NoCapacity, Refused, Unreachable
 from penstock.kube.node_selection import GkeWay, NodeSelection, RentedNodes
 from tests.awaiting import story
 from tests.capacity.played_gke import PlayedGke
-from tests.capacity.pool_grounds import CLOUDS, PoolGround, pool_ground, pools_of
+from tests.capacity.pool_grounds import BY_API, CLOUDS, PoolGround, pool_ground, pools_of
 from tests.contract.kit import launch, opened
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(params=CLOUDS)
+@pytest.fixture(params=BY_API)
 def ground(
     request: pytest.FixtureRequest,
     shared_bed: ClusterGroup,
@@ -35,21 +35,19 @@ def ground(
         yield made
 
 
-@pytest.fixture
-def on_gke(
-    shared_bed: ClusterGroup, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[PoolGround]:
-    with pool_ground("gke", shared_bed.cluster("lab"), namespace, tmp_path, monkeypatch) as made:
-        yield made
+anywhere = pytest.mark.parametrize("ground", CLOUDS, indirect=True)
+on_gke = pytest.mark.parametrize("ground", ["gke"], indirect=True)
 
 
 STOCK_OUTS = {
     "eks": ("AsgInstanceLaunchFailures", "Could not launch Spot Instances. UnfulfillableCapacity - none left"),
     "gke": ("GCE_STOCKOUT", "europe-west4-a has no A100"),
     "aks": ("AllocationFailed", "none left in westeurope"),
+    "ovh": ("FlavorOutOfStock", "h100-1520 is out of stock"),
 }
 
 
+@anywhere
 @story
 async def test_a_stock_out_closes_the_offer_at_once_and_leaves_no_pool(ground: PoolGround) -> None:
     ground.cloud.faults.issue = STOCK_OUTS[ground.kind]
@@ -112,6 +110,7 @@ async def test_a_pool_of_somebody_else_with_the_node_s_name_is_refused_and_not_t
     assert pool.goes_at is None
 
 
+@anywhere
 @story
 async def test_a_machine_that_is_taken_away_is_lost_with_its_pool_which_would_replace_it(ground: PoolGround) -> None:
     """A pool is a group: a timer on the machine, or a spot notice, ends one machine, and the group buys the next."""
@@ -136,30 +135,32 @@ async def test_a_cordoned_node_is_a_notice(ground: PoolGround) -> None:
         assert (await lab.hears(e.NodeNotice, "a.1/n0")).words == "its Node was cordoned"
 
 
+@on_gke
 @story
-async def test_a_node_without_its_gpus_is_given_back_at_our_own_deadline(on_gke: PoolGround) -> None:
-    on_gke.cloud.faults.blind = True
-    on_gke.site = replace(on_gke.site, offers=tuple(replace(offer, start_ms=SECOND) for offer in on_gke.site.offers))
-    async with opened(on_gke) as lab:
+async def test_a_node_without_its_gpus_is_given_back_at_our_own_deadline(ground: PoolGround) -> None:
+    ground.cloud.faults.blind = True
+    ground.site = replace(ground.site, offers=tuple(replace(offer, start_ms=SECOND) for offer in ground.site.offers))
+    async with opened(ground) as lab:
         pools_of(lab).least_ms = 4 * SECOND
         with pytest.raises(NeverReady, match=r"given back after 4 s: its Node shows fewer than 2 nvidia\.com/gpu"):
             await lab.driver.capacity.ask(launch("a.1/n0"))
-    assert on_gke.cloud.pools == {}
+    assert ground.cloud.pools == {}
 
 
+@on_gke
 @story
-async def test_a_tpu_slice_is_ready_when_all_of_its_hosts_are_and_goes_as_one(on_gke: PoolGround) -> None:
-    assert isinstance(on_gke.cloud, PlayedGke)
-    assert isinstance(on_gke.way, GkeWay)
-    on_gke.cloud.gpus = 16
-    way = replace(on_gke.way, accelerator="", topology="4x4")
+async def test_a_tpu_slice_is_ready_when_all_of_its_hosts_are_and_goes_as_one(ground: PoolGround) -> None:
+    assert isinstance(ground.cloud, PlayedGke)
+    assert isinstance(ground.way, GkeWay)
+    ground.cloud.gpus = 16
+    way = replace(ground.way, accelerator="", topology="4x4")
     slice_of = NodeSelection("google.com/tpu", rent=RentedNodes(way, instance_types=("ct5lp-hightpu-4t",)))
-    on_gke.settings = replace(on_gke.settings, places=(("lab/nodes", slice_of),))
-    async with opened(on_gke) as lab:
-        later = on_gke.clock() + HOUR
+    ground.settings = replace(ground.settings, places=(("lab/nodes", slice_of),))
+    async with opened(ground) as lab:
+        later = ground.clock() + HOUR
         await lab.driver.capacity.ask(launch("a.1/n0", gpus=16, deadline_at=later))
-        (pool,) = on_gke.cloud.pools.values()
+        (pool,) = ground.cloud.pools.values()
         assert len(pool.made) == 4
         assert await lab.driver.capacity.list() == (SeenNode("a.1/n0", later),)
         await lab.driver.capacity.release("a.1/n0")
-    assert on_gke.cloud.pools == {}
+    assert ground.cloud.pools == {}

@@ -225,7 +225,7 @@ def test_an_offer_that_rents_nodes_is_sold_by_the_node_and_its_lease_is_for_life
 @pytest.mark.parametrize(
     ("rent", "more", "says"),
     [
-        ("way: ekz", "", "unknown word 'ekz'; known here: karpenter"),
+        ("way: ekz", "", "unknown word 'ekz'; did you mean 'eks'?"),
         ("way: karpenter", "", "the key 'node_class' is missing"),
         (f"way: karpenter, {CLASS}", "", "the key 'instance_types' is missing, or a 'node_type'"),
         (f"way: karpenter, {CLASS}", ", node_type: a, sold_by: attempt", "billed one by one; write 'node'"),

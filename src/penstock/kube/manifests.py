@@ -67,10 +67,11 @@ SHOWING: Final = (_rule("", "events", "create"),)
 #: Of the ConfigMap that has the policy, and for Events about it; only on request.
 POLICY_READING: Final = _rule("", "configmaps", "get list watch")
 POLICY_TELLING: Final = _rule("", "events", "create")
-#: To rent nodes as Karpenter NodeClaims, only on request. Claims and Nodes have no namespace; Karpenter says in Events
-#: why it gave a claim up, and a Node that outlives its claim is deleted.
+#: To rent nodes as Karpenter NodeClaims or pools of OVHcloud, only on request. Claims, pools and Nodes have no
+#: namespace; Karpenter says in Events why it gave a claim up, and a Node that outlives its claim is deleted.
 RENTING: Final = (
     _rule("karpenter.sh", "nodeclaims", "get list watch create delete"),
+    _rule("kube.cloud.ovh.com", "nodepools", "list create delete"),
     _rule("", "nodes", "delete"),
     _rule("", "events", "list"),
 )
