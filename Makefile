@@ -104,7 +104,7 @@ lock:  ## pin anew what `make demo` and `make test` install, where pyproject.tom
 	@$(PYTHON) -m venv build/lock
 	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check --upgrade uv
 	@$(LOCK) --extra dev --group build --output-file requirements/dev.txt pyproject.toml
-	@$(LOCK) --extra kubernetes --extra policy --extra postgres --extra s3 --constraint requirements/dev.txt --output-file requirements/image.txt pyproject.toml
+	@$(LOCK) --extra aks --extra eks --extra gke --extra kubernetes --extra policy --extra postgres --extra s3 --constraint requirements/dev.txt --output-file requirements/image.txt pyproject.toml
 	@$(LOCK) --group go --output-file requirements/go.txt
 	@$(LOCK) --extra demo --group build --constraint requirements/dev.txt --output-file requirements/demo.txt pyproject.toml
 

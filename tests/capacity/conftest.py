@@ -1,5 +1,5 @@
-"""Clusters with Karpenter and with Cluster API, which all tests of this folder share."""
+"""Clusters that all tests of this folder share: with Karpenter, Cluster API, and Nodes that played clouds make."""
 
-from tests.clusters import cloud, cloud_namespace, managed_namespace, managing
+from tests.clusters import cloud, cloud_namespace, clusters, managed_namespace, managing, namespace, shared_bed
 
-__all__ = ["cloud", "cloud_namespace", "managed_namespace", "managing"]
+__all__ = ["cloud", "cloud_namespace", "clusters", "managed_namespace", "managing", "namespace", "shared_bed"]

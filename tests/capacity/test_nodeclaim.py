@@ -51,6 +51,17 @@ def test_a_claim_says_whose_it_is_what_it_needs_and_when_it_ends_without_us() ->
     }
 
 
+def test_a_claim_of_slices_has_the_layout_that_the_gpu_operator_reads_and_asks_for_no_slices() -> None:
+    """No instance type has slices before they are cut: Karpenter would find none that fits."""
+    place = NodeSelection("nvidia.com/mig-1g.10gb", rent=RENT)
+    claim = node_claim(ASK, replace(SPOT, mig_profile="1g.10gb"), place, "home", 4 * HOUR)
+    assert claim["metadata"]["labels"]["nvidia.com/mig.config"] == "all-1g.10gb"
+    assert "resources" not in claim["spec"]
+    own = replace(RENT, labels=(("nvidia.com/mig.config", "all-balanced"),))
+    mixed = node_claim(ASK, replace(SPOT, mig_profile="1g.10gb"), replace(place, rent=own), "home", 4 * HOUR)
+    assert mixed["metadata"]["labels"]["nvidia.com/mig.config"] == "all-balanced"
+
+
 def test_a_claim_always_has_an_end() -> None:
     place, offer = NodeSelection(rent=RENT), Offer("e/o", "e", "on_demand", (NodeShape(8, name="large"),))
     endless = node_claim(LaunchNode("j.1/n0", "e/o", 8, "j.1", NEVER), offer, place, "home", 0)

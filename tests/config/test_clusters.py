@@ -1,15 +1,21 @@
 """Sites that are clusters, as the sites file says it."""
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.config.sites import ConfigMapKey, parse_sites, read_sites
 from penstock.core.errors import BadInput
 from penstock.kube.access import Access
 from penstock.kube.node_selection import (
+    AksWay,
     ClusterApiWay,
     ClusterSite,
+    EksWay,
+    GkeWay,
     KarpenterWay,
     NodeSelection,
+    OvhWay,
     RentedNodes,
     Taint,
     Toleration,
@@ -147,6 +153,9 @@ def test_the_example_names_its_config_map_and_closes_an_offer() -> None:
 # --- nodes rented one by one ------------------------------------------------------------------------------------------
 
 CLASS = "node_class: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: gpu}"
+EKS = "way: eks, cluster: c, region: r, node_role: n"
+AKS = "way: aks, cluster: c, subscription: s, resource_group: g"
+GKE = "way: gke, cluster: c, project: p"
 
 
 MACHINES = "deployment: d, namespace: m"
@@ -171,6 +180,43 @@ def test_every_key_of_rent_is_read() -> None:
     )
 
 
+def test_every_way_by_a_cloud_s_own_pools_is_read_and_its_caps_are_soft_unless_a_person_says_otherwise() -> None:
+    files = {name: read_sites(str(ROOT / "examples" / f"{name}.yaml")) for name in ("eks", "aks", "gke", "ovh")}
+    offers = [offer for file in files.values() for offer in file.sites[0].offers]
+    assert {(offer.sold_by, offer.guarantee, offer.renewable) for offer in offers} == {("node", "none", False)}
+    places = {name: place for file in files.values() for name, place in file.kubernetes[0][1].places}
+    ways = {name: place.rent.way for name, place in places.items() if place.rent is not None}
+    role = "arn:aws:iam::123456789012:role/gpu-nodes"
+    eks = EksWay("eu-central-1", "gpu", role, ("subnet-0a1b2c3d4e5f60718",), "AL2023_x86_64_NVIDIA", 200)
+    aks = AksWay("00000000-0000-0000-0000-000000000000", "lab", "gpu", disk_gb=200)
+    gke = GkeWay("lab-1", "europe-west4", "gpu", "nvidia-tesla-a100")
+    account = "gpu-nodes@lab-1.iam.gserviceaccount.com"
+    assert ways == {
+        "frankfurt/a100": eks,
+        "frankfurt/a100-slices": eks,
+        "amsterdam/a100-spot": aks,
+        "amsterdam/a100": aks,
+        "eemshaven/a100": replace(gke, service_account=account, disk_gb=200),
+        "eemshaven/a100-slices": replace(gke, accelerators=1),
+        "eemshaven/v5e": replace(gke, accelerator="", topology="4x4"),
+        "gravelines/h100": OvhWay(),
+    }
+    slices = {name: place.resource for name, place in places.items() if "slices" in name or "v5e" in name}
+    assert slices == {
+        "frankfurt/a100-slices": "nvidia.com/mig-1g.10gb",
+        "eemshaven/a100-slices": "nvidia.com/gpu",  # so GKE calls its slices
+        "eemshaven/v5e": "google.com/tpu",
+    }
+    spot = places["amsterdam/a100-spot"].rent
+    assert spot is not None
+    assert spot.taints == (Taint("kubernetes.azure.com/scalesetpriority", "spot"),)  # our Jobs tolerate it
+
+
+def test_a_person_who_has_seen_it_may_call_a_pool_of_gke_s_end_hard() -> None:
+    more = ", node_type: a, guarantee: max_run_time"
+    assert read(rented=f", rent: {{{GKE}, location: europe-west4-a}}{more}").places
+
+
 def test_an_offer_that_rents_nodes_is_sold_by_the_node_and_its_lease_is_for_life() -> None:
     file = read_sites(str(ROOT / "examples" / "karpenter.yaml"))
     spot, on_demand = file.sites[0].offers
@@ -183,7 +229,7 @@ def test_an_offer_that_rents_nodes_is_sold_by_the_node_and_its_lease_is_for_life
 @pytest.mark.parametrize(
     ("rent", "more", "says"),
     [
-        ("way: pizza", "", "unknown word 'pizza'; known here: karpenter"),
+        ("way: ekz", "", "unknown word 'ekz'; did you mean 'eks'?"),
         ("way: karpenter", "", "the key 'node_class' is missing"),
         (f"way: karpenter, {CLASS}", "", "the key 'instance_types' is missing, or a 'node_type'"),
         (f"way: karpenter, {CLASS}", ", node_type: a, sold_by: attempt", "billed one by one; write 'node'"),
@@ -204,6 +250,19 @@ def test_an_offer_that_rents_nodes_is_sold_by_the_node_and_its_lease_is_for_life
             "",
             "there is no 'kubeconfig' and no 'context'",
         ),
+        (f"way: karpenter, {CLASS}, region: r", ", node_type: a", "this key is not for 'way: karpenter'"),
+        ("way: eks, cluster: c, region: r, subnets: [s]", ", node_type: a", "the key 'node_role' is missing"),
+        (f"{EKS}, subnets: []", ", node_type: a", "name at least one subnet"),
+        (f"{EKS}, subnets: [s], zones: [z]", ", node_type: a", "this key is not for 'way: eks'"),
+        (f"{EKS}, subnets: [s]", ", node_type: a, guarantee: max_run_time", "write 'none'"),
+        (f"{EKS}, subnets: [s], endpoint: 'http://eks.lab'", ", node_type: a", "is not an address"),
+        (f"{AKS}, instance_types: [a, b]", "", "a node of 'aks' has one type"),
+        (f"{AKS}, subnets: [a, b]", ", node_type: a", "a pool of AKS has one subnet"),
+        (f"{GKE}, location: europe-west4", ", node_type: a", "GKE makes a machine in each zone of a pool"),
+        (f"{GKE}, location: europe-west4-a, topology: big", ", node_type: a", "not a TPU slice's topology"),
+        (f"{GKE}, location: europe-west4-a, topology: 4x4, accelerator: x", ", node_type: a", "has no GPUs"),
+        (f"{GKE}, location: europe-west4-a", ", node_type: a, mig: 1g.10gb", "how many GPUs a machine has"),
+        ("way: ovh", ", node_type: a, guarantee: timer", "write 'none'"),
     ],
 )
 def test_a_mistake_in_rent_is_said(rent: str, more: str, says: str) -> None:

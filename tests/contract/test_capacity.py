@@ -1,6 +1,7 @@
 """What rents nodes (`capacity/contract.py`): the same stories for every way to rent."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,10 @@ import pytest
 from penstock.capacity.contract import NoNodes, SeenNode, object_name
 from penstock.core.model import events as e
 from penstock.core.units import HOUR
-from penstock.devcluster import DevCluster
+from penstock.devcluster import ClusterGroup, DevCluster
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable
 from tests.awaiting import story
+from tests.capacity.pool_grounds import CLOUDS, pool_ground
 from tests.contract.kit import (
     ClusterApiGround,
     Ground,
@@ -22,21 +24,35 @@ from tests.contract.kit import (
     site,
 )
 
-CLUSTER_API = pytest.param("cluster_api", marks=pytest.mark.slow)
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("karpenter", "cluster_api", *CLOUDS)]
 
 
-@pytest.fixture(params=["local", "rehearsal", pytest.param("karpenter", marks=pytest.mark.slow), CLUSTER_API])
-def renting(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
+@pytest.fixture(params=["local", "rehearsal", *SLOW])
+def renting(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
     """Where nodes are rented one by one."""
-    if request.param == "cluster_api":
-        managing: DevCluster = request.getfixturevalue("managing")
-        by_machines = ClusterApiGround(managing.kubeconfig, request.getfixturevalue("managed_namespace"), tmp_path)
-        managing.apply(*by_machines.pools())
-        return by_machines
-    if request.param != "karpenter":
-        return _renting(request.param, tmp_path)
+    if request.param in CLOUDS:
+        made: ClusterGroup = request.getfixturevalue("shared_bed")
+        namespace = request.getfixturevalue("namespace")
+        with pool_ground(request.param, made.cluster("lab"), namespace, tmp_path, monkeypatch) as ground:
+            yield ground
+    elif request.param == "cluster_api":
+        yield _by_cluster_api(request, tmp_path)
+    elif request.param == "karpenter":
+        yield _by_karpenter(request, tmp_path)
+    else:
+        yield _renting(request.param, tmp_path)
+
+
+def _by_cluster_api(request: pytest.FixtureRequest, folder: Path) -> Ground:
+    managing: DevCluster = request.getfixturevalue("managing")
+    ground = ClusterApiGround(managing.kubeconfig, request.getfixturevalue("managed_namespace"), folder)
+    managing.apply(*ground.pools())
+    return ground
+
+
+def _by_karpenter(request: pytest.FixtureRequest, folder: Path) -> Ground:
     cloud: DevCluster = request.getfixturevalue("cloud")
-    ground = KarpenterGround(cloud.kubeconfig, request.getfixturevalue("cloud_namespace"), tmp_path)
+    ground = KarpenterGround(cloud.kubeconfig, request.getfixturevalue("cloud_namespace"), folder)
     cloud.apply(*ground.classes())
     return ground
 

@@ -209,7 +209,7 @@ class ClusterNodes(Capacity):
                 raise asyncio.CancelledError  # given back while it started
             if notice := self.notice_on_node(machine.name):
                 await self._never_came(ask, machine, notice)
-            if any(is_ready(node, place.resource, ask.gpus) for node in self.nodes_of(machine.name)):
+            if self.is_up(machine.name, place.resource, ask.gpus):
                 return
             async with self.errors():
                 now = await self.find(machine)
@@ -330,6 +330,10 @@ class ClusterNodes(Capacity):
     def nodes_of(self, name: str) -> tuple[Obj, ...]:
         there = [node for node in self.nodes if (node["metadata"].get("labels") or {}).get(annotations.NODE) == name]
         return tuple(there)
+
+    def is_up(self, name: str, resource: str, gpus: int) -> bool:
+        """Its Node is ready, with all that its offer promises."""
+        return any(is_ready(node, resource, gpus) for node in self.nodes_of(name))
 
     def age_seconds(self, found: Obj) -> float:
         """By the cluster's own clock."""

@@ -11,6 +11,7 @@ from penstock.core.model.types import Offer
 from penstock.core.units import DAY, SECOND, Instant, Millis
 from penstock.kube import annotations
 from penstock.kube.client import Obj
+from penstock.kube.gpu_models import mig_config
 from penstock.kube.node_selection import KarpenterWay, NodeSelection, RentedNodes
 from penstock.site_answers import Refused
 
@@ -39,11 +40,16 @@ def node_claim(ask: LaunchNode, offer: Offer, place: NodeSelection, installation
         annotations.NODE_DEADLINE: str(min(ask.deadline_at, now + left_ms)),
     }
     return {
-        "metadata": {"name": name, "labels": {**dict(rent.labels), **labels}, "annotations": notes},
+        "metadata": {
+            "name": name,
+            "labels": {**mig_config(offer.mig_profile), **dict(rent.labels), **labels},
+            "annotations": notes,
+        },
         "spec": {
             "nodeClassRef": {"group": rent.way.group, "kind": rent.way.kind, "name": rent.way.name},
             "requirements": _requirements(ask, offer, rent),
-            "resources": {"requests": {place.resource: str(ask.gpus)}},
+            # No instance type has slices: they are cut once the node is there.
+            **({} if offer.mig_profile else {"resources": {"requests": {place.resource: str(ask.gpus)}}}),
             "taints": [annotations.rented_taint(installation), *(taint.as_dict() for taint in rent.taints)],
             "expireAfter": f"{left_ms // SECOND}s",
             # The other half of `kill` is the cloud's, to end the machine.

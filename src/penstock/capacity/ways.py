@@ -4,19 +4,68 @@ driver asks `capacity_of`; a new way is a row of `_ways`.
 
 import asyncio
 from collections.abc import Callable
+from importlib.util import find_spec
 
 from penstock.capacity.cluster_api import ClusterApiNodes
 from penstock.capacity.cluster_nodes import RentingSite
 from penstock.capacity.contract import Capacity, NoNodes, SeenNode
 from penstock.capacity.karpenter import KarpenterNodes
+from penstock.core.errors import BadInput
 from penstock.core.model.actions import LaunchNode
 from penstock.core.units import Instant
-from penstock.kube.node_selection import ClusterApiWay, KarpenterWay, RentWay
+from penstock.kube.node_selection import AksWay, ClusterApiWay, EksWay, GkeWay, KarpenterWay, OvhWay, RentWay
 from penstock.site_answers import Refused, Say, Unreachable
 
 
 def _ways() -> dict[type[RentWay], Callable[[RentingSite], Capacity]]:
-    return {KarpenterWay: KarpenterNodes, ClusterApiWay: ClusterApiNodes}
+    return {
+        KarpenterWay: KarpenterNodes,
+        ClusterApiWay: ClusterApiNodes,
+        EksWay: _eks,
+        AksWay: _aks,
+        GkeWay: _gke,
+        OvhWay: _ovh,
+    }
+
+
+def _eks(site: RentingSite) -> Capacity:
+    from penstock.capacity import eks, pools
+
+    _check_extra(site, "eks", "boto3")
+    return pools.NodePools(site, EksWay, lambda way: pools.PoolsInThreads(lambda: eks.connect(way)))
+
+
+def _aks(site: RentingSite) -> Capacity:
+    from penstock.capacity import aks, pools
+
+    _check_extra(site, "aks", "azure.mgmt.containerservice", "azure.identity")
+    longest = aks.LONGEST_NAME
+    return pools.NodePools(site, AksWay, lambda way: pools.PoolsInThreads(lambda: aks.connect(way)), longest)
+
+
+def _gke(site: RentingSite) -> Capacity:
+    from penstock.capacity import gke, pools
+
+    _check_extra(site, "gke", "google.auth", "requests")
+    return pools.NodePools(site, GkeWay, lambda way: pools.PoolsInThreads(lambda: gke.connect(way)))
+
+
+def _ovh(site: RentingSite) -> Capacity:
+    from penstock.capacity import ovh, pools
+
+    return pools.NodePools(site, OvhWay, lambda _: ovh.OvhPools(site.cluster))
+
+
+def _check_extra(site: RentingSite, extra: str, *modules: str) -> None:
+    """An SDK is imported when it is first needed, off the event loop; whether it is there is known before."""
+    for module in modules:
+        try:
+            there = find_spec(module) is not None
+        except ModuleNotFoundError:  # a package that it would be in
+            there = False
+        if not there:
+            words = f"Site {site.name} rents nodes with 'way: {extra}', which needs packages"
+            raise BadInput(f"{words}: pip install 'penstock[{extra}]'.")
 
 
 def capacity_of(site: RentingSite) -> Capacity:

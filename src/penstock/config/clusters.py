@@ -100,6 +100,8 @@ def _place(offer: OfferSection, page: Document, place: str) -> NodeSelection:
     if offer.rent is not None:
         check_rent(offer.rent, page, f"{place}.rent")
         _check_management(offer.rent, page, f"{place}.rent")
+        if offer.rent.way == "gke" and offer.mig is not None and offer.rent.accelerators is None:
+            page.report(f"{place}.rent", "with 'mig' the key 'accelerators' says how many GPUs a machine has")
         for key in offer.rent.labels:
             if not A_LABEL.fullmatch(key):
                 page.report(f"{place}.rent.labels", f"{shown(key)} is not a label, like nvidia.com/gpu.product")
@@ -126,12 +128,14 @@ def place_of(offer: OfferSection) -> NodeSelection:
         tolerations=tuple(_toleration(toleration) for toleration in said.tolerations),
         queue=str(said.queue or ""),
         headroom=tuple(int(count) for count in said.headroom),
-        rent=None if offer.rent is None else rented_nodes(offer.rent),
+        rent=None if offer.rent is None else rented_nodes(offer.rent, offer.term),
     )
 
 
 def _resource(offer: OfferSection) -> str:
-    """The device plugin's resource name: a MIG profile's plus becomes a dot."""
+    """The device plugin's resource name: a MIG profile's plus becomes a dot. GKE counts slices as GPUs."""
+    if offer.rent is not None and offer.rent.way == "gke":
+        return "google.com/tpu" if offer.rent.topology is not None else "nvidia.com/gpu"
     return f"nvidia.com/mig-{offer.mig.replace('+', '.')}" if offer.mig else "nvidia.com/gpu"
 
 

@@ -96,12 +96,28 @@ class ManagementSection(Section, frozen=True):
 
 
 class RentSection(Section, frozen=True):
-    way: Literal["karpenter", "cluster_api"]
+    way: Literal["karpenter", "cluster_api", "eks", "aks", "gke", "ovh"]
     node_class: NodeClassSection | None = None
     deployment: Word | None = None
     namespace: Word | None = None
     management: ManagementSection | None = None
     watchman: Word | None = None
+    cluster: Text | None = None
+    region: Text | None = None
+    node_role: Word | None = None
+    subscription: Text | None = None
+    resource_group: Text | None = None
+    project: Text | None = None
+    location: Text | None = None
+    accelerator: Text | None = None
+    accelerators: Count | None = None
+    topology: Text | None = None
+    service_account: Text | None = None
+    subnets: tuple[Word, ...] | None = None
+    image: Text | None = None
+    disk: Size | None = None
+    monthly: Flag | None = None
+    endpoint: Word | None = None
     instance_types: tuple[Text, ...] = ()
     zones: tuple[Text, ...] = ()
     labels: dict[str, Word] = msgspec.field(default_factory=dict)

@@ -13,6 +13,7 @@ from typing import Final
 USUAL: Final = "nvidia.com/gpu"
 WHOLE: Final = (USUAL, "amd.com/gpu")
 MIG: Final = "nvidia.com/mig-"
+MIG_CONFIG: Final = "nvidia.com/mig.config"  #: label: the GPU operator cuts the GPUs of a Node that has it
 #: Labels whose value is the model's name, in words of their own.
 NAMED: Final = (
     "nvidia.com/gpu.product",
@@ -119,3 +120,8 @@ def matching(wanted: str, known: Iterable[str]) -> tuple[str, ...]:
 
 def _words(name: str) -> frozenset[str]:
     return frozenset(re.findall("[a-z0-9]+", name.lower())) - NOISE
+
+
+def mig_config(profile: str) -> dict[str, str]:
+    """The label with which a Node's GPUs are all cut into slices of one profile; none: they stay whole."""
+    return {MIG_CONFIG: f"all-{profile.replace('+', '.')}"} if profile else {}

@@ -67,12 +67,14 @@ SHOWING: Final = (_rule("", "events", "create"),)
 #: Of the ConfigMap that has the policy, and for Events about it; only on request.
 POLICY_READING: Final = _rule("", "configmaps", "get list watch")
 POLICY_TELLING: Final = _rule("", "events", "create")
-#: To rent nodes by Karpenter NodeClaims or Cluster API, only on request. Claims and Nodes have no namespace; Karpenter
-#: says in Events why it gave a claim up, a Node that outlives its claim is deleted, and one of Cluster API is marked.
+#: To rent nodes by Karpenter NodeClaims, Cluster API or pools of OVHcloud, only on request. Claims, pools and Nodes
+#: have no namespace; Karpenter says in Events why it gave a claim up, a Node that outlives its claim is deleted, and
+#: one of Cluster API is marked.
 RENTING: Final = (
     _rule("karpenter.sh", "nodeclaims", "get list watch create delete"),
     _rule("cluster.x-k8s.io", "machinedeployments", "get list watch create patch delete"),
     _rule("cluster.x-k8s.io", "machines", "list watch"),
+    _rule("kube.cloud.ovh.com", "nodepools", "list create delete"),
     _rule("", "nodes", "patch delete"),
     _rule("", "events", "list"),
 )

@@ -51,8 +51,77 @@ class ClusterApiWay:
     watchman: str = "penstock"  # the namespace with its Lease, in the management cluster
 
 
+@value
+class EksWay:
+    """By managed node groups of EKS."""
+
+    region: str
+    cluster: str
+    node_role: str
+    subnets: tuple[str, ...]
+    image: str = ""  # EKS' name for a family of images
+    disk_gb: int = 0  # 0: the cloud's default
+    endpoint: str = ""  # another address of its API
+
+    def where(self) -> tuple[str, ...]:
+        """The cluster at the cloud, whatever an offer's nodes are."""
+        return (self.region, self.cluster, self.endpoint)
+
+
+@value
+class AksWay:
+    """By agent pools of AKS."""
+
+    subscription: str
+    resource_group: str
+    cluster: str
+    subnets: tuple[str, ...] = ()  # none or one
+    image: str = ""
+    disk_gb: int = 0
+    endpoint: str = ""
+
+    def where(self) -> tuple[str, ...]:
+        return (self.subscription, self.resource_group, self.cluster, self.endpoint)
+
+
+@value
+class GkeWay:
+    """By node pools of GKE."""
+
+    project: str
+    location: str
+    cluster: str
+    accelerator: str = ""  # Google's name for the GPU; empty for TPUs, which the machine type names
+    accelerators: int = 0  # GPUs of a machine that are cut into slices; 0: as many as the offer counts
+    topology: str = ""  # of a TPU slice, which is one node to us: 2x4
+    service_account: str = ""
+    image: str = ""
+    disk_gb: int = 0
+    endpoint: str = ""
+
+    def where(self) -> tuple[str, ...]:
+        return (self.project, self.location, self.cluster, self.endpoint)
+
+
+def is_zone(location: str) -> bool:
+    """Of Google's places: `europe-west4-a` is a zone, `europe-west4` a region."""
+    return location[-2:-1] == "-"
+
+
+@value
+class OvhWay:
+    """By NodePool objects of OVHcloud, in the cluster itself."""
+
+    monthly: bool = False
+
+    def where(self) -> tuple[str, ...]:
+        return ()
+
+
+#: Ways by the cloud's own pools of nodes.
+PoolWay: TypeAlias = EksWay | AksWay | GkeWay | OvhWay
 #: How a node is rented: one value for each way. `config/renting.py` reads them, `capacity/ways.py` rents by them.
-RentWay: TypeAlias = KarpenterWay | ClusterApiWay
+RentWay: TypeAlias = KarpenterWay | ClusterApiWay | PoolWay
 
 
 @value
