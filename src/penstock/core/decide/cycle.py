@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from heapq import heappop
 
 from penstock.core.decide import (
+    backfill,
     defragment,
     giveback,
     leases,
@@ -83,6 +84,8 @@ def decide(choices: Choices, rules: Rules) -> None:
         hold_off(choices)
     elif changes.arrived or changes.freed or rare.room or overdue:
         place_all(choices, overdue)
+    if state.reserved and not state.paused:
+        backfill.call_back(choices)
     if state.governed and not state.paused and triggers.awaited(state) and triggers.one_holds(state, now):
         spend_room(choices, {HELD: None})
 
@@ -199,6 +202,8 @@ def place(choices: Choices, arrived: list[Job]) -> None:
         reservations.start_reserved(choices)
     fresh_lanes = None if state.changes.freed or not policy.backfill else arrived
     pass_queue(choices, fresh_lanes)
+    if state.reserved:
+        backfill.backfill(choices, arrived)
     if policy.preempt or policy.displace or state.class_preempts or state.team_shares:
         make_room(choices, arrived)
     cap = policy.waiting.queue_cap
@@ -407,6 +412,8 @@ def next_deadline(state: State) -> Instant:
         soonest = state.run_ends[0][0]
     if state.idle:
         soonest = min([soonest, *(giveback.kept_until(state, node) for node in state.idle.values())])
+    if state.reserved and not state.paused:
+        soonest = min(soonest, backfill.next_at(state))
     if state.governed and state.waiting and not state.paused:
         soonest = min(soonest, _policy_changes_at(state))
     return soonest

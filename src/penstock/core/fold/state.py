@@ -81,9 +81,9 @@ class Job:
 
 class Attempt:
     __slots__ = (
-        "after", "because", "copies", "ended_at", "held", "id", "job", "kept_ms", "lease", "missing", "nodes", "offer",
-        "outcome", "phase", "promised_at", "resume_ms", "seq", "slots", "speed_permille", "spent", "started_at", "then",
-        "width", "yielded",
+        "after", "because", "copies", "ended_at", "ends_by", "held", "id", "job", "kept_ms", "lease", "missing",
+        "nodes", "offer", "outcome", "phase", "promised_at", "resume_ms", "seq", "slots", "speed_permille", "spent",
+        "started_at", "then", "width", "yielded",
     )  # fmt: skip
 
     def __init__(self, promise: StartPromised, job: Job, offer: Offer, seq: int) -> None:
@@ -98,6 +98,7 @@ class Attempt:
         self.missing: tuple[str, ...] = ()  #: nodes not ready yet
         self.after: tuple[str, ...] = ()  #: attempts that must be over first
         self.copies: tuple[str, ...] = ()  #: data sets still being copied
+        self.ends_by: Instant = promise.ends_by  #: of a backfill: as `StartPromised` says
         self.started_at: Instant | None = None
         self.then = ""  #: what its job does after the stop
         self.yielded: Slots = ()  #: GPUs promised to others, in use until it has stopped
