@@ -375,9 +375,10 @@ def _denied(why: r.Denial, say: Say) -> str:
             month = f" in {why.period}" if why.period else ""
             free = f"{say.cash(why.kept_free)} is kept free, " if why.kept_free else ""
             most = ", the most that the books can hold" if why.cap == MOST_MONEY else ""
+            kept = f" for the {duration(why.useful_ms)} until its next checkpoint" if why.useful_ms else ""
             return (
                 f"{why.scope} may spend {say.cash(why.cap)}{month}{most}; {say.cash(why.spent)} is spent, "
-                f"{say.cash(why.held)} is held, {free}and this needs {say.cash(why.needed)}."
+                f"{say.cash(why.held)} is held, {free}and this needs {say.cash(why.needed)}{kept}."
             )
         case r.RateBinds():
             return (

@@ -274,14 +274,15 @@ class RareChanges:
     """Changes that few steps have, kept apart so that other steps need not look at each."""
 
     __slots__ = (
-        "failed", "idle", "noted", "noticed", "readings", "refused", "requests", "room", "shortened", "stale",
-        "suspends",
+        "failed", "idle", "noted", "noticed", "open_spot", "readings", "refused", "requests", "room", "shortened",
+        "stale", "suspends",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.noted = False  #: False: all of these are empty
         self.idle: list[Node] = []
         self.noticed: list[tuple[Node, str]] = []  #: will be taken away; the site's words
+        self.open_spot: dict[str, None] = {}  #: spot offers that were seen to have capacity
         self.room: dict[str, None] = {}  #: scopes with more money available than before
         self.refused: list[tuple[Offer, Millis]] = []
         self.failed: list[tuple[Attempt, str, str, Millis]] = []  #: starts: cause, the site's words, its pause
@@ -316,10 +317,10 @@ class State:
         "aim", "alarms", "approvals", "at", "at_once", "attempts", "away", "bills", "busy_since", "changes",
         "class_preempts", "class_rules", "closed", "data", "delay_costs", "egress", "ended", "followers", "gated",
         "governed", "history", "hours", "idle", "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses",
-        "lost_sites", "newest", "nodes", "numbered", "offers", "on_node", "owed", "paused", "policy", "pools",
-        "probing", "promised", "raises", "refusals", "renewals", "replicas", "reserved", "retries", "revision",
-        "run_ends", "seats", "seq", "shape_list", "shapes", "short", "sites", "stale_shapes", "starts", "steps",
-        "suspended", "team_rules", "team_shares", "timers", "touched", "uses", "value_per_hour", "waiting",
+        "lost_sites", "newest", "nodes", "numbered", "offers", "on_demand", "on_node", "owed", "paused", "policy",
+        "pools", "probing", "promised", "raises", "refusals", "renewals", "replicas", "reserved", "retries",
+        "revision", "run_ends", "seats", "seq", "shape_list", "shapes", "short", "sites", "stale_shapes", "starts",
+        "steps", "suspended", "team_rules", "team_shares", "timers", "touched", "uses", "value_per_hour", "waiting",
         "yielding",
     )  # fmt: skip
 
@@ -349,6 +350,7 @@ class State:
         self.jobs: dict[str, Job] = {}
         self.attempts: dict[str, Attempt] = {}
         self.away: dict[int, dict[str, Attempt]] = {}  #: by width, rented and movable, longest there first
+        self.on_demand: dict[str, Attempt] = {}  #: of those, the ones that are not on spot
         self.on_node: dict[str, list[dict[str, Attempt]]] = {}  #: standing offer -> node -> its attempts
         self.nodes: dict[str, Node] = {}
         self.seats: dict[tuple[str, tuple[str, ...], int], dict[str, Node]] = {}  #: by offer, payer and spare GPUs

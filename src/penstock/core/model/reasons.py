@@ -259,6 +259,7 @@ class CapBinds:
     held: Money
     needed: Money
     kept_free: Money = 0  # for others: a lease longer than the least does not take all the room
+    useful_ms: Millis = 0  # the shortest lease that reaches its next checkpoint; 0: the policy's least lease is longer
     kind: Literal["CapBinds"] = "CapBinds"
 
 
