@@ -71,8 +71,8 @@ TOLD: list[tuple[Any, str]] = [
     (
         r.Backfills(HOUR, 7, "wide", 4 * HOUR, "ends", 2 * HOUR, learned=True),
         (
-            "Backfills: ends by day 1, 02:00 (19 of 20 such jobs do), before the reserved start of wide at day 1, 04:00. 7 "
-            "GPUs were free after 1 h in the queue."
+            "Backfills: ends by day 1, 02:00 (19 of 20 such jobs do), before the reserved start of wide at day 1, "
+            "04:00. 7 GPUs were free after 1 h in the queue."
         ),
     ),
     (

@@ -290,9 +290,11 @@ def test_the_job_starts_when_those_before_it_have_ended_or_the_last_backfill_by_
         return
     bounds = [month.reserved["wide"]]
     bounds += [month.ends[name] for name, at in month.starts.items() if name != "wide" and at <= bounds[0]]
+    last_before = max(bounds)
     for promise in month.backfills:
         because: Any = promise.because
         if because.reserved_for == "wide" and because.way == "ends":
             assert promise.at < because.ends_by <= because.start_at
+            assert promise.at <= last_before, "nobody is let in once only backfills are in the way"
             bounds.append(month.ends[promise.job] if because.learned else because.ends_by)
     assert month.starts["wide"] <= max(bounds) + 2 * MINUTE

@@ -236,7 +236,8 @@ def attempt_started(state: State, event: e.AttemptStarted) -> None:
         job.lost = ""  # not before: a next place may be refused, and then it is still lost
         if isinstance(job.because, NotStarting):
             job.because = attempt.because
-    if not attempt.nodes:  # a node said so when it was ready, and one that was joined says nothing
+    # A node said so when it was ready, and one that was joined says nothing.
+    if (state.refusals or attempt.offer.term == "spot") and not attempt.nodes:
         saw_capacity(state, attempt.offer)
 
 
