@@ -69,6 +69,29 @@ TOLD: list[tuple[Any, str]] = [
         "Queued for owned GPUs: 0 GPUs free. It cannot burst: data class secret may not go to cloud.",
     ),
     (
+        r.Backfills(HOUR, 7, "wide", 4 * HOUR, "ends", 2 * HOUR, learned=True),
+        (
+            "Backfills: ends by day 1, 02:00 (19 of 20 such jobs do), before the reserved start of wide at day 1, "
+            "04:00. 7 GPUs were free after 1 h in the queue."
+        ),
+    ),
+    (
+        r.Backfills(0, 1, "wide", 4 * HOUR, "beside", 9 * HOUR, learned=False),
+        "Backfills: wide, for which these nodes are reserved, fits beside it. 1 GPU was free.",
+    ),
+    (
+        r.Backfills(0, 2, "wide", 4 * HOUR, "gives_way", 0, learned=False),
+        (
+            "Backfills: it goes back to the queue when wide can start, not before day 1, 04:00. 2 GPUs were free."
+        ),
+    ),
+    (
+        r.GivesWay("wide", 8, NOON),
+        (
+            "Preempted: its nodes are reserved for wide (8 GPUs), which can start now. It was to end by day 1, 12:00."
+        ),
+    ),
+    (
         r.WaitedLongest(13 * HOUR, 12 * HOUR, 2 * HOUR),
         (
             "It cannot burst and has been queued for 13 h; the limit is 12 h. The reserved nodes are expected to be "

@@ -1,5 +1,7 @@
 """Caps: what binds, what is renewed, what drains, and when money comes free."""
 
+from typing import Any
+
 import pytest
 
 from penstock.core.model.events import (
@@ -18,6 +20,7 @@ from penstock.core.model.types import Part
 from penstock.core.units import HOUR, MINUTE, NEVER
 from tests.stories.kit import (
     Extras,
+    Told,
     asked_to_move,
     cancelled,
     cap,
@@ -45,9 +48,15 @@ from tests.stories.kit import (
     started,
     stop,
     stopped,
-    submitted,
     usd,
 )
+from tests.stories.kit import submitted as submitted_to
+
+
+def submitted(job: str, **more: Any) -> Told:
+    """With checkpoints that even the shortest lease reaches."""
+    return submitted_to(job, **{"checkpoint": "5m", **more})
+
 
 PODS = offer("pods", price="1", sizes=(1,), sold_by="attempt")
 #: Ten minutes of lease and two of grace for 8 GPUs, the least that anything is started for.

@@ -31,6 +31,7 @@ from tests.stories.kit import (
     lost,
     node_lost,
     node_refused,
+    nothing,
     offer,
     policy,
     ready,
@@ -285,13 +286,48 @@ def test_owned_gpus_that_come_free_bring_home_who_shares_by_its_part_of_the_rent
     assert penstock.why("a") == penstock.why("b") == home
 
 
-def test_a_long_job_goes_to_spot_when_its_lease_is_renewed_and_spot_has_room_again() -> None:
+def on_demand_for_want_of_spot(**more: Any) -> Penstock:
     penstock = given(offer("spot", price="0.3", most="1", term="spot"), offer("sure", price="1"), sharing(home=True))
-    penstock.hears(submitted("a", gpus=8, run="40h"), at="09:00")
+    penstock.hears(submitted("a", **{"gpus": 8, "run": "40h", **more}), at="09:00")
     assert penstock.hears(node_refused("a.1/n0"), at="09:00") == [launch("a.2/n0", at="sure")]
     penstock.hears(ready("a.2/n0"), at="09:00")
     penstock.hears(started("a.2"), at="09:00")
-    assert sleeps(penstock) == [set_deadline("a.2/n0"), launch("a.3/n0", at="spot"), stop("a.2")]
-    assert penstock.why("a") == CheaperElsewhere(31 * HOUR, usd("248"), usd("74.4"), move_ms=0, move_worth=0)
-    assert penstock.hears(ready("a.3/n0"), at="18:00") == []
-    assert penstock.hears(stopped("a.2", "9h"), at="18:02") == [start("a.3", on="spot"), release("a.2/n0")]
+    return penstock
+
+
+def test_a_long_job_tries_spot_again_when_its_back_off_is_over() -> None:
+    """Before, it asked only when its lease was renewed, at 18:00."""
+    penstock = on_demand_for_want_of_spot()
+    assert penstock.wakes() == clock("09:05")
+    assert penstock.hears(nothing, at="09:05") == [launch("a.3/n0", at="spot"), stop("a.2")]
+    left = 39 * HOUR + 55 * MINUTE  # and the five minutes since its start, which it does again
+    assert penstock.why("a") == CheaperElsewhere(left, usd("319.333334"), usd("96"), 5 * MINUTE, move_worth=0)
+    assert penstock.hears(ready("a.3/n0"), at="09:06") == []
+    assert penstock.hears(stopped("a.2", "0m"), at="09:07") == [start("a.3", on="spot"), release("a.2/n0")]
+
+
+def test_if_spot_refuses_again_the_job_continues_on_demand_and_stays_for_half_an_hour() -> None:
+    penstock = on_demand_for_want_of_spot()
+    penstock.hears(nothing, at="09:05")
+    penstock.hears(node_refused("a.3/n0"), at="09:06")
+    assert penstock.hears(stopped("a.2"), at="09:07") == [start("a.4", on="sure", nodes=("a.2/n0",))]
+    penstock.hears(started("a.4"), at="09:07")
+    assert penstock.engine.state.closed["spot"] == clock("09:16"), "twice as long as before"
+    assert penstock.hears(nothing, at="09:16") == []
+    assert penstock.wakes() == clock("09:35")
+    assert penstock.hears(nothing, at="09:35") == [launch("a.5/n0", at="spot"), stop("a.4")]
+
+
+def test_spot_that_another_job_got_brings_back_who_is_on_demand() -> None:
+    penstock = on_demand_for_want_of_spot()
+    assert penstock.hears(submitted("b", gpus=8, run="5h"), nothing, at="09:05") == [launch("b.1/n0", at="spot")]
+    assert penstock.hears(ready("b.1/n0"), at="09:07") == [
+        start("b.1", on="spot"), launch("a.3/n0", at="spot"), stop("a.2")
+    ]  # fmt: skip
+
+
+def test_a_job_that_has_moved_as_often_as_it_may_stays_on_demand() -> None:
+    penstock = on_demand_for_want_of_spot()
+    penstock.engine.state.jobs["a"].moves = 5
+    penstock.engine.state.closed["spot"] = clock("09:05")
+    assert penstock.wakes() == clock("18:00"), "its renewal"

@@ -53,7 +53,7 @@ def ends_alike(why: r.EndsAlike, _: Say) -> str:
     return f"{_free_after(why)}. {busy}; this one is expected to run {duration(why.expected_run_ms)}."
 
 
-def _free_after(why: r.OwnedFree | r.EndsAlike) -> str:
+def _free_after(why: r.OwnedFree | r.EndsAlike | r.Backfills) -> str:
     waited = f" after {duration(why.waited_ms)} in the queue" if why.waited_ms else ""
     return f"{were(why.free_gpus, 'GPU')} free{waited}"
 
@@ -130,6 +130,25 @@ def waited_longest(why: r.WaitedLongest, say: Say) -> str:
     queued = f"has been queued for {duration(why.waited_ms + say.age_ms)}; the limit is {duration(why.most_ms)}"
     free = f"The reserved nodes were expected{say.age}" if say.age_ms else "The reserved nodes are expected"
     return f"It cannot burst and {queued}. {free} to be free in {duration(why.free_in_ms)}."
+
+
+def backfills(why: r.Backfills, _: Say) -> str:
+    start = f"the reserved start of {why.reserved_for} at {instant(why.start_at)}"
+    known = "19 of 20 such jobs do" if why.learned else "declared"
+    how = {
+        "ends": f"ends by {instant(why.ends_by)} ({known}), before {start}",
+        "gives_way": f"it goes back to the queue when {why.reserved_for} can start, not before {instant(why.start_at)}",
+        "beside": f"{why.reserved_for}, for which these nodes are reserved, fits beside it",
+    }[why.way]
+    return f"Backfills: {how}. {_free_after(why)}."
+
+
+def gives_way(why: r.GivesWay, _: Say) -> str:
+    late = f"It was to end by {instant(why.ends_by)}" if why.ends_by else "Its run time was unknown"
+    return (
+        f"Preempted: its nodes are reserved for {why.gainer} ({count(why.gainer_gpus, 'GPU')}), which can start now. "
+        f"{late}."
+    )
 
 
 # --- bursts ----------------------------------------------------------------------------------------------------------
@@ -356,9 +375,10 @@ def _denied(why: r.Denial, say: Say) -> str:
             month = f" in {why.period}" if why.period else ""
             free = f"{say.cash(why.kept_free)} is kept free, " if why.kept_free else ""
             most = ", the most that the books can hold" if why.cap == MOST_MONEY else ""
+            kept = f" for the {duration(why.useful_ms)} until its next checkpoint" if why.useful_ms else ""
             return (
                 f"{why.scope} may spend {say.cash(why.cap)}{month}{most}; {say.cash(why.spent)} is spent, "
-                f"{say.cash(why.held)} is held, {free}and this needs {say.cash(why.needed)}."
+                f"{say.cash(why.held)} is held, {free}and this needs {say.cash(why.needed)}{kept}."
             )
         case r.RateBinds():
             return (
@@ -576,5 +596,7 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.TooWide: too_wide,
     r.WaitWorth: wait_worth,
     r.WaitedLongest: waited_longest,
+    r.Backfills: backfills,
+    r.GivesWay: gives_way,
     r.WaitsForOwned: waits_for_owned,
 }

@@ -77,7 +77,7 @@ def attempt_state(phase: str, outcome: str) -> AttemptState:
 
 def is_preempted(phase: str, last_outcome: str, reason: str) -> bool:
     """True if the job is queued because its node was reclaimed, or because another job took its GPUs."""
-    return phase == "waiting" and (last_outcome == "lost" or reason in ("Preempted", "ClassPreempted"))
+    return phase == "waiting" and (last_outcome == "lost" or reason in ("Preempted", "ClassPreempted", "GivesWay"))
 
 
 def match(state: str) -> Match:

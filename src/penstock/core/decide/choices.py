@@ -43,6 +43,7 @@ def promise_start(
     nodes: tuple[NodeAsk, ...] = (),  # on rented ones: nodes to launch, or a hold for the attempt, or a node to join
     hold: Hold | None = None,
     joins: str = "",
+    ends_by: Instant = 0,  # of a backfill, as `StartPromised` says
 ) -> StartPromised:
     """Builds every start promise."""
     copies = quotes.missing_data(choices.state, job, offer, choices.now) if job.spec.data else ()
@@ -51,7 +52,21 @@ def promise_start(
     attempt = attempt_id(job.id, job.attempts + 1) if hold is None else hold.id
     now, resume_ms = choices.now, job.kept_ms
     return StartPromised(
-        now, job.id, attempt, offer.id, width, speed, resume_ms, slots, nodes, hold, after, copies, because, joins
+        now,
+        job.id,
+        attempt,
+        offer.id,
+        width,
+        speed,
+        resume_ms,
+        slots,
+        nodes,
+        hold,
+        after,
+        copies,
+        because,
+        joins,
+        ends_by,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from heapq import heappop
 
 from penstock.core.decide import (
+    backfill,
     defragment,
     giveback,
     leases,
@@ -59,7 +60,7 @@ def decide(choices: Choices, rules: Rules) -> None:
     elif changes.closing:
         leases.settle(choices)
 
-    # 3. Reopen standing offers whose back-off is over: queued jobs may start there below.
+    # 3. Reopen offers whose back-off is over: queued jobs may start there below, and jobs on demand move there.
     if state.closed:
         open_offers(choices)
 
@@ -83,6 +84,8 @@ def decide(choices: Choices, rules: Rules) -> None:
         hold_off(choices)
     elif changes.arrived or changes.freed or rare.room or overdue:
         place_all(choices, overdue)
+    if state.reserved and not state.paused:
+        backfill.call_back(choices)
     if state.governed and not state.paused and triggers.awaited(state) and triggers.one_holds(state, now):
         spend_room(choices, {HELD: None})
 
@@ -94,8 +97,8 @@ def decide(choices: Choices, rules: Rules) -> None:
     if state.renewals and state.renewals[0][0] <= now:
         renew(choices)
 
-    # 10. Moves between rented offers: a renewal is when an attempt is reviewed.
-    if changes.review and policy.share_nodes and policy.home and not state.paused:
+    # 10. Moves between rented offers: after a renewal, and when spot is seen to be open.
+    if (changes.review or rare.open_spot) and policy.share_nodes and policy.home and not state.paused:
         moves.move_on(choices)
 
     # 11. Release idle nodes, last: a job that bursts in this step may have joined one.
@@ -199,6 +202,8 @@ def place(choices: Choices, arrived: list[Job]) -> None:
         reservations.start_reserved(choices)
     fresh_lanes = None if state.changes.freed or not policy.backfill else arrived
     pass_queue(choices, fresh_lanes)
+    if state.reserved:
+        backfill.backfill(choices, arrived)
     if policy.preempt or policy.displace or state.class_preempts or state.team_shares:
         make_room(choices, arrived)
     cap = policy.waiting.queue_cap
@@ -355,10 +360,12 @@ def close_offers(choices: Choices, refused: list[tuple[Offer, Millis]]) -> None:
 
 
 def open_offers(choices: Choices) -> None:
-    """Reopen standing offers whose back-off is over; rented ones are checked when a job asks."""
+    """Reopen standing offers whose back-off is over, and spot if a job would move there; other rented ones are checked
+    when a job asks.
+    """
     state = choices.state
     for name, until in list(state.closed.items()):
-        if until <= choices.now and name in state.pools:
+        if until <= choices.now and (name in state.pools or moves.tried_at(state, name) <= choices.now):
             choices.record(OfferOpened(choices.now, name))
 
 
@@ -402,14 +409,22 @@ def next_deadline(state: State) -> Instant:
     if state.retries and state.retries[0][0] < soonest:
         soonest = state.retries[0][0]
     if state.closed:
-        soonest = min([soonest, *(until for name, until in state.closed.items() if name in state.pools)])
+        soonest = min([soonest, *_opens_at(state)])
     if state.run_ends and state.run_ends[0][0] < soonest:
         soonest = state.run_ends[0][0]
     if state.idle:
         soonest = min([soonest, *(giveback.kept_until(state, node) for node in state.idle.values())])
+    if state.reserved and not state.paused:
+        soonest = min(soonest, backfill.next_at(state))
     if state.governed and state.waiting and not state.paused:
         soonest = min(soonest, _policy_changes_at(state))
     return soonest
+
+
+def _opens_at(state: State) -> list[Instant]:
+    """When closed offers are open again: standing ones, and spot to which somebody may move."""
+    opens = [at if name in state.pools else moves.tried_at(state, name) for name, at in state.closed.items()]
+    return [at for at in opens if at > state.at]
 
 
 def _policy_changes_at(state: State) -> Instant:

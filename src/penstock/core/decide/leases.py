@@ -3,7 +3,7 @@
 from penstock.core.decide import limits
 from penstock.core.decide.choices import Choices
 from penstock.core.decide.placement import move, wait_for_money
-from penstock.core.fold.ledger import Lease, renew_at, sum_of
+from penstock.core.fold.ledger import STOPS_BEFORE_MS, Lease, renew_at, sum_of
 from penstock.core.fold.state import Attempt, Node, State
 from penstock.core.model.events import (
     LeaseCalledBack,
@@ -16,7 +16,7 @@ from penstock.core.model.events import (
     WaitPromised,
 )
 from penstock.core.model.reasons import CapBinds, Denial, LeaseEnds, LeaseNotRenewed, NodeTakenSoon
-from penstock.core.units import MINUTE, NEVER, SECOND, Instant, Millis, Money, ceil_div
+from penstock.core.units import NEVER, SECOND, Instant, Millis, Money, ceil_div
 
 
 def settle(choices: Choices) -> None:
@@ -144,7 +144,7 @@ def _again(state: State, lease: Lease, now: Instant, deadline: Instant) -> Insta
 def _deny(choices: Choices, lease: Lease, because: Denial) -> None:
     """Try again with half of what is left; with less than two minutes left, checkpoint and stop: that is paid for."""
     left = lease.deadline_at - choices.now
-    last = left < 2 * MINUTE
+    last = left < STOPS_BEFORE_MS
     again = NEVER if last else choices.now + left // 2
     choices.record(RenewalDenied(choices.now, lease.hold.id, again, because))
     for attempt in _attempts_on(choices.state, lease) if last else ():

@@ -9,10 +9,13 @@ from penstock.core.fold.learned import loss_ppm
 from penstock.core.fold.state import Attempt, State
 from penstock.core.model.reasons import CheaperElsewhere, ComesHome
 from penstock.core.model.types import Offer
-from penstock.core.units import HOUR, PERMILLE, Instant, Millis, Money, ceil_div, cost_of
+from penstock.core.units import HOUR, NEVER, PERMILLE, Instant, Millis, Money, ceil_div, cost_of
 
 #: How many jobs of one width are considered: the longest away first; if those do not pay, the others hardly will.
 LOOKED_AT = 4
+#: Of jobs on demand, how many are considered when spot is seen to be open, and how many move.
+CONSIDERED = 16
+AT_A_TIME = 2
 
 
 def come_home(choices: Choices) -> None:
@@ -65,14 +68,49 @@ def move_ms(attempt: Attempt, now: Instant) -> Millis:
 
 
 def move_on(choices: Choices) -> None:
-    """A lease was renewed, or others left a node: who is alone there goes where the rest of its run is cheaper."""
+    """A lease was renewed, or others left a node: who is alone there goes where the rest of its run is cheaper. So does
+    who is on demand, when spot is seen to be open.
+    """
     state = choices.state
     things = dict.fromkeys(state.changes.review)
     names = [name for thing in things for name in (state.nodes[thing].on if thing in state.nodes else (thing,))]
     for attempt in [state.attempts[name] for name in names if name in state.attempts]:
-        cheaper = _cheaper(state, attempt, choices.now)
-        if cheaper is not None:
-            placement.move_rented(choices, attempt.job, *cheaper)
+        _move(choices, attempt)
+    if state.changes.rare.open_spot:
+        back_to_spot(choices, tuple(state.changes.rare.open_spot))
+
+
+def _move(choices: Choices, attempt: Attempt) -> bool:
+    cheaper = _cheaper(choices.state, attempt, choices.now)
+    return cheaper is not None and placement.move_rented(choices, attempt.job, *cheaper)
+
+
+def back_to_spot(choices: Choices, offers: tuple[str, ...]) -> None:
+    """Who continued on demand after a loss goes back to spot if that pays: at most two for each time that spot was seen
+    to be open, so that few stand in vain where there was room for one. If they get their nodes, two more follow each.
+    """
+    state, moved = choices.state, 0
+    for attempt in list(state.on_demand.values())[:CONSIDERED]:
+        allowed = any(name in attempt.job.shape.rented for name in offers)
+        if moved < AT_A_TIME and allowed and _stays_until(state, attempt) <= choices.now:
+            moved += _move(choices, attempt)
+
+
+def _stays_until(state: State, attempt: Attempt) -> Instant:
+    """By the rule of `placement.may_move`: after a move it stays for a while, and it moves only so often."""
+    job = attempt.job
+    if attempt.phase != "running" or job.moves >= state.policy.max_moves:
+        return NEVER
+    return job.moved_at + max(state.policy.settle_ms, 10 * job.spec.restart_ms)
+
+
+def tried_at(state: State, name: str) -> Instant:
+    """When somebody on demand may move to this closed spot offer, so that it is worth a try."""
+    offer = state.offers.get(name)
+    if offer is None or offer.term != "spot" or not (state.policy.home and state.policy.share_nodes):
+        return NEVER
+    allowed = [other for other in list(state.on_demand.values())[:CONSIDERED] if name in other.job.shape.rented]
+    return max(state.closed[name], min([_stays_until(state, attempt) for attempt in allowed], default=NEVER))
 
 
 def _cheaper(state: State, attempt: Attempt, now: Instant) -> tuple[Quote, CheaperElsewhere] | None:

@@ -2,6 +2,8 @@
 it with the numbers it used; `cycle` decides when each is called.
 """
 
+from dataclasses import replace
+
 from penstock.core.decide import (
     approvals,
     colocation,
@@ -18,12 +20,14 @@ from penstock.core.decide.choices import Choices, promise_start
 from penstock.core.decide.quotes import Quote
 from penstock.core.decide.reservations import patience_over_at, reserve
 from penstock.core.decide.rules import in_file
+from penstock.core.fold.ledger import STOPS_BEFORE_MS
 from penstock.core.fold.pool import Pool, Slots
 from penstock.core.fold.state import Job, State
 from penstock.core.ids import attempt_id, node_id
 from penstock.core.model.events import StartPromised, StopPromised, WaitPromised
 from penstock.core.model.reasons import (
     Burst,
+    CapBinds,
     Denial,
     EndsAlike,
     JoinsNode,
@@ -366,8 +370,31 @@ def fund(choices: Choices, job: Job, quote: Quote) -> tuple[Hold, ...] | Denial:
     if quote.node:
         return ()
     most_ms = limits.needed_ms(state, job, quote.start_ms) if state.class_rules else NEVER
-    things, least_ms = _things(job, quote), state.policy.least_lease_ms
-    return state.ledger.authorise(scopes_of(state, job), things, choices.now, least_ms, most_ms)
+    scopes, things, least_ms = scopes_of(state, job), _things(job, quote), state.policy.least_lease_ms
+    holds = state.ledger.authorise(scopes, things, choices.now, least_ms, most_ms)
+    if not state.ledger.caps or not isinstance(holds, tuple):
+        return holds
+    useful_ms = min(most_ms, useful_for_ms(state, job, quote))
+    if useful_ms <= holds[0].deadline_at - choices.now:
+        return holds
+    longer = state.ledger.authorise(scopes, things, choices.now, useful_ms, most_ms)
+    if isinstance(longer, tuple):  # a lease that is short because the job says so is renewed in time
+        return longer if useful_ms <= job.spec.lease_max_ms else holds
+    return replace(longer, useful_ms=useful_ms) if isinstance(longer, CapBinds) else longer
+
+
+def useful_for_ms(state: State, job: Job, quote: Quote) -> Millis:
+    """The shortest lease of which something is kept: start, restart, the work to the next checkpoint or the end, and
+    the time before a lease's end in which its job is stopped. 0: unknown, without checkpoints and a declared run time.
+    """
+    spec = job.spec
+    left_ms = None if spec.expected_run_ms is None and job.told_ms is None else max(0, state.expect(job) - job.kept_ms)
+    works = [ms for ms in (spec.checkpoint_every_ms, left_ms or None) if ms is not None]
+    if not works:
+        return 0
+    restart_ms = spec.restart_ms if job.attempts else 0
+    work_ms = ceil_div(min(works) * PERMILLE, quote.rate.speed_permille)
+    return quote.start_ms + restart_ms + work_ms + STOPS_BEFORE_MS
 
 
 def fund_all(choices: Choices, starts: list[tuple[Job, Quote]], payer: Job) -> list[tuple[Hold, ...]] | Denial | None:

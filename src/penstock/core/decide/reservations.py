@@ -1,14 +1,15 @@
 """Reserved nodes: a job that does not burst and has waited for the longest allowed time gets the nodes that will be
 free soonest. `placement` and `guards` ask for them before they promise another wait; `cycle` starts jobs whose nodes
-are free.
+are free, and `backfill` lets others in meanwhile.
 """
 
-from penstock.core.decide import limits, quotes
+from penstock.core.decide import limits, quotes, waiting
 from penstock.core.decide.choices import Choices, promise_start
+from penstock.core.fold.pool import Pool
 from penstock.core.fold.state import Job, State
 from penstock.core.model.events import ReservePromised
 from penstock.core.model.reasons import OwnedFree, WaitedLongest
-from penstock.core.units import HOUR, NEVER, Instant, Millis, ceil_div
+from penstock.core.units import HOUR, NEVER, Instant, Millis
 
 
 def reserve(choices: Choices, job: Job) -> bool:
@@ -22,24 +23,36 @@ def reserve(choices: Choices, job: Job) -> bool:
         pool = state.pools[offer_id]
         if offer_id in taken or not pool.open:  # asked first: what follows looks at every node
             continue
-        wanted, spare = ceil_div(job.spec.gpus, pool.per_node), max(0, pool.per_node - job.spec.gpus)
-        soonest = sorted(
-            (_free_in(state, offer_id, node, now), node)
-            for node in range(pool.size)
-            if pool.usable >> node & 1 and pool.others.get(node, 0) <= spare
-        )
-        if len(soonest) < wanted:
+        soonest = _soonest(state, offer_id, job.spec.gpus)
+        if soonest is None:
             continue
-        because = WaitedLongest(now - job.queued_at, most, soonest[wanted - 1][0])
-        nodes = tuple(sorted(node for _, node in soonest[:wanted]))
+        free_in_ms, nodes = soonest
+        because = WaitedLongest(now - job.queued_at, most, free_in_ms)
         choices.record(ReservePromised(now, job.id, offer_id, nodes, because))
         return True
     return False
 
 
-def _free_in(state: State, offer_id: str, node: int, now: Instant) -> Millis:
-    there = state.on_node[offer_id][node].values()
-    return max((state.remaining(attempt.job, attempt.done_ms(now)) for attempt in there), default=0)
+def _soonest(state: State, offer_id: str, width: int) -> tuple[Millis, tuple[int, ...]] | None:
+    """The nodes that will have room for so many GPUs soonest, and in how long: whole nodes, and a part of one more."""
+    pool = state.pools[offer_id]
+    whole, rest = divmod(width, pool.per_node)
+    up = [node for node in range(pool.size) if pool.usable >> node & 1]
+    chosen = _free_first(state, offer_id, pool, up, pool.per_node)[:whole]
+    if rest:
+        others = [node for node in up if node not in [taken for _, taken in chosen]]
+        chosen += _free_first(state, offer_id, pool, others, rest)[:1]
+    if len(chosen) < whole + (rest > 0):
+        return None
+    return max(ms for ms, _ in chosen), tuple(sorted(node for _, node in chosen))
+
+
+def _free_first(state: State, offer_id: str, pool: Pool, nodes: list[int], part: int) -> list[tuple[Millis, int]]:
+    """In how long each node has so many GPUs free, the soonest first; without those that never have."""
+    there = state.on_node[offer_id]
+    ours = [node for node in nodes if pool.per_node - pool.others.get(node, 0) >= part]
+    free = [(waiting.part_free_in(state, there[node], node, pool.free[node], part), node) for node in ours]
+    return sorted((ms, node) for ms, node in free if ms is not None)
 
 
 def patience_over_at(choices: Choices, job: Job) -> Instant:
@@ -53,22 +66,26 @@ def patience_over_at(choices: Choices, job: Job) -> Instant:
 
 def start_reserved(choices: Choices) -> None:
     """Start jobs whose reserved nodes are free."""
+    for job in list(choices.state.reserved.values()):
+        start_on_its_nodes(choices, job)
+
+
+def start_on_its_nodes(choices: Choices, job: Job) -> None:
     state = choices.state
-    for job in list(state.reserved.values()):
-        assert job.reserved is not None
-        offer_id, nodes = job.reserved
-        pool = state.pools[offer_id]
-        slots = pool.slots_on(nodes, job.spec.gpus) if pool.open else ()
-        if slots and not (state.governed and _kept_from_reserved(choices, job, offer_id)):
-            offer = state.offers[offer_id]
-            speed = quotes.rate_of(job.shape, state, offer).speed_permille
-            because = OwnedFree(choices.now - job.submitted_at, sum(pool.free[node] for node in nodes))
-            width = job.spec.gpus
-            choices.record(promise_start(choices, job, offer, because, width, speed, (), slots))
+    assert job.reserved is not None
+    offer_id, nodes = job.reserved
+    pool = state.pools[offer_id]
+    slots = pool.slots_on(nodes, job.spec.gpus) if pool.open else ()
+    if slots and not (state.governed and kept_from(choices, job, offer_id)):
+        offer = state.offers[offer_id]
+        speed = quotes.rate_of(job.shape, state, offer).speed_permille
+        because = OwnedFree(choices.now - job.submitted_at, sum(pool.free[node] for node in nodes))
+        width = job.spec.gpus
+        choices.record(promise_start(choices, job, offer, because, width, speed, (), slots))
 
 
-def _kept_from_reserved(choices: Choices, job: Job, offer_id: str) -> bool:
-    """Its team is at its limit, or headroom needs the GPUs that are reserved for it, too."""
+def kept_from(choices: Choices, job: Job, offer_id: str) -> bool:
+    """Its team is at its limit, or headroom needs reserved GPUs, too."""
     state, site = choices.state, choices.state.offers[offer_id].site
     rules = limits.open_headroom(state, job.spec.job_class, choices.now)
     kept = sum([rule.gpus for rule in rules if rule.site == site])

@@ -177,7 +177,7 @@ def comes_free(state: State, lane: Lane, others: int) -> Millis:
 def _fits_in(state: State, offer: str, pool: Pool, width: int) -> Millis | None:
     wanted, part = (1, width) if width < pool.per_node else (ceil_div(width, pool.per_node), pool.per_node)
     nodes = [
-        _part_free_in(state, state.on_node[offer][node], node, pool.free[node], part)
+        part_free_in(state, state.on_node[offer][node], node, pool.free[node], part)
         for node in range(pool.size)
         if pool.usable >> node & 1
     ]
@@ -185,7 +185,7 @@ def _fits_in(state: State, offer: str, pool: Pool, width: int) -> Millis | None:
     return known[wanted - 1] if len(known) >= wanted else None
 
 
-def _part_free_in(state: State, there: dict[str, Attempt], node: int, free: int, part: int) -> Millis | None:
+def part_free_in(state: State, there: dict[str, Attempt], node: int, free: int, part: int) -> Millis | None:
     """When so many GPUs of one node will be free; None: never, while others have theirs."""
     ends = sorted((state.remaining(attempt.job, attempt.done_ms(state.at)), attempt.id) for attempt in there.values())
     for ms, attempt in ends if free < part else ():

@@ -126,6 +126,8 @@ def start_promised(state: State, event: e.StartPromised) -> None:
             count_use(state, job, event.width)
     elif job.spec.checkpoint_every_ms is not None and job.spec.interruptible:
         state.away.setdefault(job.spec.gpus, {})[attempt.id] = attempt
+        if offer.term != "spot":
+            state.on_demand[attempt.id] = attempt
     if state.team_rules:
         governed.placed(state, attempt, event.rented)
     if event.nodes or event.hold or event.joins or event.after or event.copies:
@@ -234,8 +236,9 @@ def attempt_started(state: State, event: e.AttemptStarted) -> None:
         job.lost = ""  # not before: a next place may be refused, and then it is still lost
         if isinstance(job.because, NotStarting):
             job.because = attempt.because
-    if state.refusals and not attempt.nodes:  # a node said so when it was ready, and one that was joined says nothing
-        found_room(state, attempt.offer)
+    # A node said so when it was ready, and one that was joined says nothing.
+    if (state.refusals or attempt.offer.term == "spot") and not attempt.nodes:
+        saw_capacity(state, attempt.offer)
 
 
 def attempt_stuck(state: State, event: e.AttemptStuck) -> None:
@@ -425,6 +428,7 @@ def _over(state: State, attempt: Attempt, outcome: str, billed: bool, leaves: bo
     job, offer = attempt.job, attempt.offer
     if job.spec.gpus in state.away:
         state.away[job.spec.gpus].pop(attempt.id, None)
+        state.on_demand.pop(attempt.id, None)
     if attempt.lease:
         state.in_use[offer.id, 0] -= attempt.width
         if billed:
@@ -496,6 +500,14 @@ def saw(state: State, offer: Offer, ms: Millis, lost: bool) -> None:
         if losses is None:
             losses = state.losses[offer.id] = Losses()
         losses.saw(ms, lost)
+
+
+def saw_capacity(state: State, offer: Offer) -> None:
+    """Something was rented there: the offer is open, and jobs on dearer ones may move there."""
+    if state.refusals:
+        found_room(state, offer)
+    if state.on_demand and offer.term == "spot":
+        state.changes.note_rare().open_spot[offer.id] = None
 
 
 def found_room(state: State, offer: Offer) -> None:

@@ -17,6 +17,8 @@ from penstock.core.units import HOUR, MINUTE, MOST_MONEY, NEVER, Instant, Millis
 Parts: TypeAlias = tuple[Part, ...]
 #: No instant: what is settled is renewed at none.
 SETTLED: Final[Instant] = -1
+#: Who has less of a lease left, and gets no other, writes its checkpoint and stops.
+STOPS_BEFORE_MS: Final[Millis] = 2 * MINUTE
 
 
 class Account:

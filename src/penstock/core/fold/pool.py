@@ -86,7 +86,8 @@ class Pool:
             for level in range(left - gpus + 1, left + 1):
                 having[level] &= ~bit
             free[node] = left - gpus
-            self.free_gpus -= gpus
+            if not self.kept & bit:  # otherwise a backfill, on GPUs that do not count as free
+                self.free_gpus -= gpus
 
     def give(self, slots: Slots) -> None:
         free, having = self.free, self.having

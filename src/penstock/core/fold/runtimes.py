@@ -36,6 +36,10 @@ class Runtimes(Protocol):
         """The run time that four of five such jobs do not exceed; a stated one is believed."""
         ...
 
+    def nearly_all(self, spec: JobSpec, age_ms: Millis) -> Millis | None:
+        """How long 19 of 20 such jobs still run at most, having run so long, stated or not; None: too few ended."""
+        ...
+
 
 class Recent:
     __slots__ = ("by_width", "ended", "sums", "total")
@@ -76,6 +80,10 @@ class Recent:
         if spec.expected_run_ms is not None or recent is None or len(recent) < ENOUGH:
             return self.expect(spec)
         return sorted(recent)[len(recent) * 4 // 5]
+
+    def nearly_all(self, spec: JobSpec, age_ms: Millis) -> Millis | None:
+        longer = sorted(run_ms for run_ms in self.by_width.get(spec.gpus, ()) if run_ms > age_ms)
+        return longer[len(longer) * 19 // 20] - age_ms if len(longer) >= ENOUGH else None
 
 
 #: Edges of the bins, growing by the square root of two from a minute to two months.
@@ -136,6 +144,14 @@ class Lives:
                 return EDGES[min(k + 1, BINS - 1)]
         return EDGES[-1]
 
+    def nearly_all(self, age_ms: Millis) -> Millis:
+        alive = ONE
+        for k in range(bisect_right(EDGES, age_ms) - 1, BINS - 1):
+            alive = alive * (ONE - self.hazard[k]) // ONE
+            if alive * 20 < ONE:
+                return EDGES[k + 1] - age_ms
+        return max(EDGES[-1], 2 * age_ms) - age_ms
+
 
 class LifeTable:
     """By name, shrunk to team and width, to width, to all: a class speaks for itself as far as it has been seen.
@@ -193,6 +209,10 @@ class LifeTable:
             return spec.expected_run_ms
         lives = self._lives(spec)
         return lives.worst if lives is not None else HOUR
+
+    def nearly_all(self, spec: JobSpec, age_ms: Millis) -> Millis | None:
+        lives = self._lives(spec) if self.all.jobs >= ENOUGH else None
+        return lives.nearly_all(age_ms) if lives is not None else None
 
     def _lives(self, spec: JobSpec) -> Lives | None:
         if spec.name and (named := self.by_name.get((spec.team, spec.gpus, kind_of(spec.name)))):

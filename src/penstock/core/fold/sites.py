@@ -3,7 +3,15 @@
 from dataclasses import replace
 
 from penstock.core.fold import governed, retries
-from penstock.core.fold.attempts import WANTS_A_PERSON, begin_if_ready, close_to_others, found_room, lose, saw, set_open
+from penstock.core.fold.attempts import (
+    WANTS_A_PERSON,
+    begin_if_ready,
+    close_to_others,
+    lose,
+    saw,
+    saw_capacity,
+    set_open,
+)
 from penstock.core.fold.money import alarm, drop_stale_renewals
 from penstock.core.fold.pool import Pool
 from penstock.core.fold.queue import judge_anew, keep_no_longer
@@ -152,8 +160,7 @@ def node_ready(state: State, event: e.NodeReady) -> None:
         return
     move_node(state, node, "idle")
     node.idle_at = event.at
-    if state.refusals:
-        found_room(state, node.offer)
+    saw_capacity(state, node.offer)
     if not node.on:
         state.changes.note_rare().idle.append(node)
         governed.rests(state, node)
@@ -248,5 +255,8 @@ def offer_closed(state: State, event: e.OfferClosed) -> None:
 def offer_opened(state: State, event: e.OfferOpened) -> None:
     state.closed.pop(event.offer, None)
     touch_offer(state, event.offer)
-    state.changes.freed = True
+    if event.offer in state.pools:
+        state.changes.freed = True
+    elif state.on_demand:
+        state.changes.note_rare().open_spot[event.offer] = None
     set_open(state)

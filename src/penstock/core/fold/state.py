@@ -81,9 +81,9 @@ class Job:
 
 class Attempt:
     __slots__ = (
-        "after", "because", "copies", "ended_at", "held", "id", "job", "kept_ms", "lease", "missing", "nodes", "offer",
-        "outcome", "phase", "promised_at", "resume_ms", "seq", "slots", "speed_permille", "spent", "started_at", "then",
-        "width", "yielded",
+        "after", "because", "copies", "ended_at", "ends_by", "held", "id", "job", "kept_ms", "lease", "missing",
+        "nodes", "offer", "outcome", "phase", "promised_at", "resume_ms", "seq", "slots", "speed_permille", "spent",
+        "started_at", "then", "width", "yielded",
     )  # fmt: skip
 
     def __init__(self, promise: StartPromised, job: Job, offer: Offer, seq: int) -> None:
@@ -98,6 +98,7 @@ class Attempt:
         self.missing: tuple[str, ...] = ()  #: nodes not ready yet
         self.after: tuple[str, ...] = ()  #: attempts that must be over first
         self.copies: tuple[str, ...] = ()  #: data sets still being copied
+        self.ends_by: Instant = promise.ends_by  #: of a backfill: as `StartPromised` says
         self.started_at: Instant | None = None
         self.then = ""  #: what its job does after the stop
         self.yielded: Slots = ()  #: GPUs promised to others, in use until it has stopped
@@ -273,14 +274,15 @@ class RareChanges:
     """Changes that few steps have, kept apart so that other steps need not look at each."""
 
     __slots__ = (
-        "failed", "idle", "noted", "noticed", "readings", "refused", "requests", "room", "shortened", "stale",
-        "suspends",
+        "failed", "idle", "noted", "noticed", "open_spot", "readings", "refused", "requests", "room", "shortened",
+        "stale", "suspends",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.noted = False  #: False: all of these are empty
         self.idle: list[Node] = []
         self.noticed: list[tuple[Node | Attempt, str]] = []  #: will be taken away; the site's words
+        self.open_spot: dict[str, None] = {}  #: spot offers that were seen to have capacity
         self.room: dict[str, None] = {}  #: scopes with more money available than before
         self.refused: list[tuple[Offer, Millis]] = []
         self.failed: list[tuple[Attempt, str, str, Millis]] = []  #: starts: cause, the site's words, its pause
@@ -315,10 +317,11 @@ class State:
         "aim", "alarms", "approvals", "at", "at_once", "attempts", "away", "bills", "busy_since", "changes",
         "class_preempts", "class_rules", "closed", "data", "delay_costs", "egress", "ended", "followers", "gated",
         "governed", "history", "hours", "idle", "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses",
-        "lost_sites", "newest", "nodes", "numbered", "offers", "on_node", "owed", "paused", "policy", "pools",
-        "probing", "promised", "raises", "refusals", "renewals", "replicas", "reserved", "retries", "revision",
-        "run_ends", "seats", "seq", "shape_list", "shapes", "short", "sites", "stale_shapes", "starts", "steps",
-        "suspended", "team_rules", "team_shares", "timers", "touched", "unproved", "uses", "value_per_hour", "waiting",
+        "lost_sites", "newest", "nodes", "numbered", "offers", "on_demand", "on_node", "owed", "paused", "policy",
+        "pools", "probing", "promised", "raises", "refusals", "renewals", "replicas", "reserved", "retries",
+        "revision", "run_ends", "seats", "seq", "shape_list", "shapes", "short", "sites", "stale_shapes", "starts",
+        "steps", "suspended", "team_rules", "team_shares", "timers", "touched", "unproved", "uses", "value_per_hour",
+        "waiting",
         "yielding",
     )  # fmt: skip
 
@@ -349,6 +352,7 @@ class State:
         self.jobs: dict[str, Job] = {}
         self.attempts: dict[str, Attempt] = {}
         self.away: dict[int, dict[str, Attempt]] = {}  #: by width, rented and movable, longest there first
+        self.on_demand: dict[str, Attempt] = {}  #: of those, the ones that are not on spot
         self.on_node: dict[str, list[dict[str, Attempt]]] = {}  #: standing offer -> node -> its attempts
         self.nodes: dict[str, Node] = {}
         self.seats: dict[tuple[str, tuple[str, ...], int], dict[str, Node]] = {}  #: by offer, payer and spare GPUs

@@ -584,6 +584,9 @@ class StartPromised:
     copies: tuple[str, ...]  # data sets that must land at the site first
     because: Reason
     joins: str = ""  # a rented node that is there already and has GPUs to spare; then it asks for none
+    #: Of a backfill: from when on it may be sent back to the queue for the job that its nodes are reserved for; NEVER:
+    #: that job fits beside it. 0: no backfill.
+    ends_by: Instant = 0
 
     @property
     def rented(self) -> bool:
@@ -592,7 +595,9 @@ class StartPromised:
 
 @value
 class ReservePromised:
-    """These nodes of a standing offer are kept for this job as they come free, until it starts or one is lost."""
+    """These nodes of a standing offer are kept for this job as they come free, until it starts or one is lost. Others
+    start there only as backfills.
+    """
 
     at: Instant
     job: str

@@ -189,6 +189,31 @@ class WaitedLongest:
 
 
 @value
+class Backfills:
+    """Started on nodes that are reserved for another job, which will not start later because of it."""
+
+    waited_ms: Millis
+    free_gpus: int  # on the reserved nodes, before this start
+    reserved_for: str
+    start_at: Instant  # that job does not fit before, by what is expected of those who were there before it reserved
+    #: It ends before that; or one of the two is unknown, and it goes back to the queue; or that job fits beside it.
+    way: Literal["ends", "gives_way", "beside"]
+    ends_by: Instant  # by its run time; 0: unknown
+    learned: bool  # what 19 of 20 such jobs did not exceed; False: it was declared
+    kind: Literal["Backfills"] = "Backfills"
+
+
+@value
+class GivesWay:
+    """A backfill goes back to the queue: the job that its nodes are reserved for can start."""
+
+    gainer: str
+    gainer_gpus: int
+    ends_by: Instant  # it should have ended by then; 0: its run time was unknown
+    kind: Literal["GivesWay"] = "GivesWay"
+
+
+@value
 class AimsAtDelay:
     """The value of waiting follows the mean delay of the jobs that ended lately; older ones count less."""
 
@@ -234,6 +259,7 @@ class CapBinds:
     held: Money
     needed: Money
     kept_free: Money = 0  # for others: a lease longer than the least does not take all the room
+    useful_ms: Millis = 0  # the shortest lease that reaches its next checkpoint; 0: the policy's least lease is longer
     kind: Literal["CapBinds"] = "CapBinds"
 
 
@@ -611,6 +637,8 @@ Reason: TypeAlias = (
     | PatienceOver
     | WaitWorth
     | WaitedLongest
+    | Backfills
+    | GivesWay
     | NotWorthWaiting
     | JoinsNode
     | CheaperElsewhere
