@@ -13,6 +13,7 @@ from penstock.core.ids import members
 from penstock.core.model import events as e
 from penstock.core.model.types import DataSet, Policy, Site
 from penstock.core.units import DAY, NEVER, Instant, Millis, Money
+from penstock.forecast import live as live_forecast
 from penstock.policy import hours
 from penstock.policy.rules import PolicyRules
 from penstock.sim.engine.chance import normal
@@ -133,8 +134,9 @@ def _run(
                     return
             if not facts and deadline > now:  # the world's event for now was cancelled
                 continue
-            if state.policy.governance.windows:
+            if state.policy.governance.windows or state.warm_offers:
                 facts += hours.due(state, facts, now)
+                facts += live_forecast.due(state, now)
             if not facts:
                 facts.append(e.Woke(now))
         step = handle(*facts)
@@ -142,10 +144,18 @@ def _run(
         actions = step.actions
         for action in actions:
             do(action, now)
+        if state.warm_offers and coming == total and not state.jobs:
+            world.soon += [(_close_pools, site) for site in state.sites.values()]
         if coming < total or actions or state.attempts or state.nodes:
             moved_at = now
         elif not state.jobs or now - moved_at > 2 * MONTH_MS:  # the rest waits for money that no period will have
             return
+
+
+def _close_pools(site: Site, now: Instant) -> list[e.Fact]:
+    """After the last job nobody keeps nodes for another: a run would never end."""
+    offers = tuple(replace(offer, warm=None) for offer in site.offers)
+    return [e.SiteJoined(now, replace(site, offers=offers))] if offers != site.offers else []
 
 
 class _Standstill:

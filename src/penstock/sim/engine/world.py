@@ -154,7 +154,18 @@ class World:
         self.deadlines[node] = action.deadline_at
         self.meter[node] = (now, None)
         self._later(ready_at, self._ready, node)
+        if not action.attempt:  # nothing runs there whose deadline would end it
+            self._later(action.deadline_at, self._expire, node)
         self._doom(offer, node, now, self._lose_node)
+
+    def _expire(self, node: str, now: Instant) -> list[e.Fact]:
+        """A node on which nothing runs ends by itself, unless its deadline was moved."""
+        if node not in self.nodes or any(attempt in self.runs for attempt in self.nodes[node][2]):
+            return []
+        if now < self.deadlines[node]:
+            self._later(self.deadlines[node], self._expire, node)
+            return []
+        return self._end_node(node, now)
 
     def _has_room(self, offer: Offer, now: Instant) -> bool:
         return offer.id not in self.zones or self.zones[offer.id].up(now)
