@@ -63,12 +63,10 @@ def says(event: Any, currency: str) -> str:
         return "Succeeded." if event.outcome == "done" else f"Failed (application){detail}."
     if isinstance(event, e.StopPromised):
         return f"Stopping. {teller('', currency).sentence(event.because)}"
-    if isinstance(event, (e.WarmPromised, e.ReleasePromised, e.PayerChanged)) and event.because is not None:
-        where = f" at {event.offer}" if isinstance(event, e.WarmPromised) else ""
-        begins = (
-            "" if isinstance(event, e.ReleasePromised) else f"A node is rented ahead{where}. " if where else "Kept. "
-        )
-        return begins + teller("", currency).sentence(event.because)
+    if isinstance(event, e.WarmPromised):
+        return f"A node is rented ahead at {event.offer}. {teller('', currency).sentence(event.because)}"
+    if isinstance(event, e.ReleasePromised) or (isinstance(event, e.PayerChanged) and not event.job):
+        return teller("", currency).sentence(event.because)
     if isinstance(event, e.WarmShort):
         return f"The warm pool of {event.offer} has too few nodes. {teller('', currency).sentence(event.because)}"
     if not getattr(event, "job", ""):

@@ -18,7 +18,7 @@ from penstock.core.fold.lease import Lease
 from penstock.core.fold.state import Job, Node, State
 from penstock.core.ids import ahead_node_id
 from penstock.core.model.events import PayerChanged, ReleasePromised, WarmPromised, WarmShort
-from penstock.core.model.reasons import Denial, KeptWarm, TakesWarmNode, WantedSoon, WarmEnds
+from penstock.core.model.reasons import Denial, KeptWarm, Reason, TakesWarmNode, WantedSoon, WarmEnds
 from penstock.core.model.types import Hold, JobSpec, NodeAsk, Offer, Terms, WarmPool
 from penstock.core.units import HOUR, NEVER, PERMILLE, Instant, Millis, step_up
 from penstock.core.values import value
@@ -258,7 +258,7 @@ def keeps(choices: Choices, node: Node) -> bool:
         return False
     because = _why(state, node.offer, pool, size)
     charged = state.ledger.charge(lease, now)
-    choices.record(PayerChanged(at=now, node=node.id, job="", charged=charged, hold=hold, because=because))
+    choices.record(PayerChanged(now, node.id, "", charged, hold, because))
     return True
 
 
@@ -294,11 +294,11 @@ def fund(
     return (hold,) if isinstance(hold, Hold) else hold
 
 
-def take(choices: Choices, job: Job, hold: Hold) -> None:
+def take(choices: Choices, job: Job, hold: Hold, because: Reason) -> None:
     """From now on the job pays. Its start is promised next."""
     ledger = choices.state.ledger
     charged = ledger.charge(ledger.leases[hold.id], choices.now)
-    choices.record(PayerChanged(at=choices.now, node=hold.id, job=job.id, charged=charged, hold=hold))
+    choices.record(PayerChanged(choices.now, hold.id, job.id, charged, hold, because))
 
 
 def why_taken(choices: Choices, job: Job, quote: Quote, expected: Millis, after: Quote | None) -> TakesWarmNode:

@@ -411,7 +411,7 @@ def promise_rented(
     speed = rate.speed_permille
     if quote.node:
         for hold in holds:
-            ahead.take(choices, job, hold)
+            ahead.take(choices, job, hold, because)
         return promise_start(choices, job, offer, because, width, speed, after, joins=quote.node)
     if not rate.nodes:
         return promise_start(choices, job, offer, because, width, speed, after, hold=holds[0])

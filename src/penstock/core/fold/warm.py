@@ -5,7 +5,7 @@ the promises.
 """
 
 from penstock.core.fold import money
-from penstock.core.fold.attempts import count_seats
+from penstock.core.fold.attempts import close_to_others
 from penstock.core.fold.state import Node, State, launch_action
 from penstock.core.fold.transitions import touch_node
 from penstock.core.model import events as e
@@ -29,14 +29,15 @@ def warm_promised(state: State, event: e.WarmPromised) -> None:
 def payer_changed(state: State, event: e.PayerChanged) -> None:
     """To a job, whose attempt is promised next; or to the pool of its offer, when the last job has left it."""
     node = state.nodes[event.node]
+    if not event.job:
+        close_to_others(state, node)  # before its payer changes, by which it is listed
     money.change_payer(state, event, node.offer.id)
     node.payer, node.attempt, node.leaves = event.hold.scopes, "", False
     touch_node(state, node)
     if event.job:
         del state.warm[node.id]
         return
-    node.open, node.because = False, event.because
-    count_seats(state, node)
+    node.because = event.because
     state.idle.pop(node.id, None)
     state.warm[node.id] = node
     state.warm_short.pop(node.offer.id, None)

@@ -611,7 +611,7 @@ class PayerChanged:
     job: str  # empty: the pool of its offer
     charged: tuple[Part, ...]
     hold: Hold
-    because: Reason | None = None  # of the pool; a job has its own
+    because: Reason
 
 
 @value
