@@ -14,7 +14,7 @@ from penstock.core.model.governance import (
     QuietHours,
     TeamRule,
 )
-from penstock.core.model.types import JOB_CLASSES, Policy
+from penstock.core.model.types import JOB_CLASSES, Policy, WarmPool
 from penstock.core.units import DAY, GB, HOUR, MINUTE, money
 from penstock.journal import codec
 from penstock.policy import hours
@@ -40,6 +40,17 @@ def chosen(made: Scenario, name: str = "compute") -> Policy:
 def narrow(made: Scenario) -> Scenario:
     """Only jobs that fit on one owned node: no limit on what is rented keeps them waiting for ever."""
     return replace(made, jobs=tuple(job for job in made.jobs if job.spec.gpus <= GPUS_PER_NODE))
+
+
+def warmed(made: Scenario) -> Scenario:
+    """The same with a pool of warm nodes by day, and one by forecast, at the first two rented offers."""
+    budget, day = ("org", "team:platform"), hours.window(8 * 60, 20 * 60, "Europe/Berlin")
+    pools = {made.sites[1].id: WarmPool(2, 1, budget, day), made.sites[2].id: WarmPool(4, 1, budget, forecast=True)}
+    sites = [
+        replace(site, offers=tuple(replace(offer, warm=pools.get(site.id)) for offer in site.offers))
+        for site in made.sites
+    ]
+    return replace(made, sites=tuple(sites), caps=())
 
 
 def governed(made: Scenario, chosen: Policy) -> Policy:

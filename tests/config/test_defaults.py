@@ -33,6 +33,7 @@ BY_NODE = {
     "node_type": "p4d.24xlarge",
     "rent": {"way": "karpenter", "node_class": NODE_CLASS, "taints": [{"key": "gpu"}]},
 }
+WARM = {**RENTED, "name": "warm", "warm": {"nodes": 1, "budget": "org"}}
 #: Something at every level, with no more keys than must be there.
 SITES: dict[str, Any] = {
     "sites": [
@@ -44,7 +45,11 @@ SITES: dict[str, Any] = {
             "offers": [IN_CLUSTER, BY_NODE],
             "egress": [{"per_gb": 1}],
         },
-        {"name": "here", "local": {}, "offers": [RENTED, SHAPED, OWNED, {**RENTED, "name": "more", "extras": {}}]},
+        {
+            "name": "here",
+            "local": {},
+            "offers": [RENTED, SHAPED, OWNED, {**RENTED, "name": "more", "extras": {}}, WARM],
+        },
     ],
     "rates": [{"currency": "EUR", "rate": 1, "dated": "2026-08-22"}],
     "data": [{"name": "x", "size": "1GB", "site": "here"}],

@@ -44,6 +44,7 @@ class RentedThing:
     price_per_hour: Money
     renewable: bool
     because: Reason | None = None  # why it was rented; None: what it was rented for is over
+    warm: bool = False  # rented ahead, on a pool's budget, and no job has taken it
 
 
 @value
@@ -85,7 +86,8 @@ def _node(state: State, name: str) -> RentedThing:
         held=lease.held,
         price_per_hour=lease.hold.terms.price_per_hour,
         renewable=lease.hold.terms.renewable,
-        because=asker.because if asker is not None else None,
+        because=asker.because if asker is not None else node.because if name in state.warm else None,
+        warm=name in state.warm,
     )
 
 
