@@ -43,11 +43,12 @@ def narrow(made: Scenario) -> Scenario:
 
 
 def warmed(made: Scenario) -> Scenario:
-    """The same with a pool of warm nodes by day, and one by forecast, at the first two rented offers."""
+    """The same with pools of warm nodes: by forecast on demand; by day, and always, in two spot zones."""
     budget, day = ("org", "team:platform"), hours.window(8 * 60, 20 * 60, "Europe/Berlin")
-    pools = {made.sites[1].id: WarmPool(2, 1, budget, day), made.sites[2].id: WarmPool(4, 1, budget, forecast=True)}
+    pools = (WarmPool(4, 1, budget, forecast=True), WarmPool(2, 1, budget, day), WarmPool(2, 1, budget))
+    pooled = dict(zip([site.id for site in made.sites[1:]], pools, strict=False))
     sites = [
-        replace(site, offers=tuple(replace(offer, warm=pools.get(site.id)) for offer in site.offers))
+        replace(site, offers=tuple(replace(offer, warm=pooled.get(site.id)) for offer in site.offers))
         for site in made.sites
     ]
     return replace(made, sites=tuple(sites), caps=())
