@@ -3,7 +3,7 @@
     python -m bench.ahead [--days 10] [--traces philly,pai] [--json]
 
 The middle days of each recorded trace, at as many owned nodes as the load fills, run times unknown (e2), nodes that
-start in five minutes (l1). Without pools, four costs of delay make a curve of cost against mean delay. Each kind of
+start in five minutes (l1). Without pools, three costs of delay make a curve of cost against mean delay. Each kind of
 pool is run at $20, and its delay is compared with the curve's at the same cost (log-linear between points). Less than
 nothing saved means: the money buys more when the cost of delay is set a little higher instead.
 """
@@ -24,7 +24,7 @@ from penstock.policy import hours
 from penstock.policy.presets import policy
 from penstock.sim.scenario import Scenario, run, yardstick
 
-KNOBS: Final = ("14", "20", "28", "40")
+KNOBS: Final = ("20", "28", "40")
 KNOB: Final = "20"
 BUDGET: Final = ("org", "team:platform")
 DAYTIME: Final = hours.window(8 * 60, 18 * 60)

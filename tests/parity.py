@@ -43,15 +43,18 @@ def narrow(made: Scenario) -> Scenario:
 
 
 def warmed(made: Scenario) -> Scenario:
-    """The same with pools of warm nodes: by forecast on demand; by day, and always, in two spot zones."""
+    """The same with pools of warm nodes: by forecast on demand; by day, and always, in two spot zones. Jobs bring their
+    data along: copies would take longer than a node's start, and the nearest data would decide where jobs go.
+    """
     budget, day = ("org", "team:platform"), hours.window(8 * 60, 20 * 60, "Europe/Berlin")
-    pools = (WarmPool(4, 1, budget, forecast=True), WarmPool(2, 1, budget, day), WarmPool(2, 1, budget))
+    pools = (WarmPool(4, 8, budget, forecast=True), WarmPool(2, 8, budget, day), WarmPool(2, 8, budget))
     pooled = dict(zip([site.id for site in made.sites[1:]], pools, strict=False))
     sites = [
         replace(site, offers=tuple(replace(offer, warm=pooled.get(site.id)) for offer in site.offers))
         for site in made.sites
     ]
-    return replace(made, sites=tuple(sites), caps=())
+    jobs = tuple(replace(job, spec=replace(job.spec, data=(), output_bytes=0)) for job in made.jobs)
+    return replace(made, sites=tuple(sites), jobs=jobs, caps=())
 
 
 def governed(made: Scenario, chosen: Policy) -> Policy:

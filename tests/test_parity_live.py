@@ -66,7 +66,7 @@ def test_they_are_the_same_under_a_policy_file_that_has_all_of_the_moment(name: 
 
 
 def test_they_are_the_same_with_nodes_that_are_rented_ahead(tmp_path: Path) -> None:
-    """By hours and by forecast. After the last job the simulator closes the pools, and the plane keeps them."""
+    """By hours and by forecast. After the last submission the simulator closes the pools, and the plane keeps them."""
     made = warmed(scenario(120))
     policy = chosen(made, "penstock")
     whole, _ = steps_of(made, policy)

@@ -102,6 +102,8 @@ def _run(
     handle, do, state = engine.handle, world.do, engine.state
     step = handle(*first, *hours.due(state, first, first[0].at))
     see(step, engine)
+    for action in step.actions:  # pools of warm nodes are filled at once
+        do(action, first[0].at)
     coming, total = 0, len(jobs)
     comes_at = jobs[0].submit_at if jobs else NEVER
     month = first[0].at // MONTH_MS + 2
@@ -144,7 +146,7 @@ def _run(
         actions = step.actions
         for action in actions:
             do(action, now)
-        if state.warm_offers and coming == total and not state.jobs:
+        if state.warm_offers and coming == total:
             world.soon += [(_close_pools, site) for site in state.sites.values()]
         if coming < total or actions or state.attempts or state.nodes:
             moved_at = now
@@ -153,7 +155,7 @@ def _run(
 
 
 def _close_pools(site: Site, now: Instant) -> list[e.Fact]:
-    """After the last job nobody keeps nodes for another: a run would never end."""
+    """After the last submission nobody keeps nodes for another job: a run would never end."""
     offers = tuple(replace(offer, warm=None) for offer in site.offers)
     return [e.SiteJoined(now, replace(site, offers=offers))] if offers != site.offers else []
 
