@@ -64,8 +64,9 @@ def warmed(*told: Told, **more: Any) -> Penstock:
 
 def test_a_pool_is_filled_when_its_hours_begin_with_money_of_its_budget() -> None:
     penstock = warmed()
-    because = penstock.steps[1].outputs[0].because
-    assert because == KeptWarm(1, 0, "team:platform", clock("18:00"), "sites.yaml:9")
+    (promised,) = penstock.steps[1].outputs
+    assert isinstance(promised, e.WarmPromised)
+    assert promised.because == KeptWarm(1, 0, "team:platform", clock("18:00"), "sites.yaml:9")
     assert penstock.account("team:platform") == penstock.account("org") == (penstock.held(), 0)
     assert penstock.held() > money("8")
     assert penstock.until("cloud/w1") == clock("09:00")
@@ -170,7 +171,8 @@ def test_without_room_in_its_budget_a_pool_stays_empty_and_says_why() -> None:
     short = penstock.promise(e.WarmShort)
     assert isinstance(short.because, CapBinds)
     assert (short.offer, short.because.scope, short.until_at) == ("cloud", "team:platform", clock("09:00"))
-    assert penstock.hears(nothing, at="08:30") == penstock.promises == []  # said once
+    assert penstock.hears(nothing, at="08:30") == []
+    assert penstock.promises == []  # said once
     assert penstock.hears(cap("team:platform", "100"), at="08:31") == [launch("cloud/w1", at="cloud")]
 
 

@@ -10,7 +10,7 @@ from penstock.core.units import HOUR, PERMILLE, Instant
 HOURS_KEPT: Final = 35 * 24
 
 
-class Demand:
+class HourlyDemand:
     __slots__ = ("counted_to", "gpu_ms", "gpus", "hours", "starts_at")
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Demand:
 
     def until(self, at: Instant) -> list[int]:
         """By hour, oldest first, all hours that are over by then."""
-        later = Demand()
+        later = HourlyDemand()
         later.gpus, later.gpu_ms, later.counted_to, later.starts_at = (
             self.gpus,
             self.gpu_ms,

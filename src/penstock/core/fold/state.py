@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from penstock.core.fold.demand import Demand
+from penstock.core.fold.demand import HourlyDemand
 from penstock.core.fold.fair_share import Use
 from penstock.core.fold.learned import Losses, Starts, Uplink
 from penstock.core.fold.ledger import Lease, Ledger
@@ -392,7 +392,7 @@ class State:
         self.warm_offers: dict[str, Offer] = {}  #: offers with a pool
         self.warm_short: dict[str, tuple[Instant, Denial]] = {}  #: pools without money: asked again then, and why
         self.warm_numbered = 0  #: nodes that were rented ahead so far
-        self.demand = Demand()
+        self.demand = HourlyDemand()
         self.forecast: DemandForecast | None = None  #: the latest
         self.ledger = Ledger()
         self.bills: dict[str, Bill] = {}  #: by hold, while it is open
