@@ -14,7 +14,7 @@ from penstock.core.model.governance import (
     QuietHours,
     TeamRule,
 )
-from penstock.core.model.types import JOB_CLASSES, Policy
+from penstock.core.model.types import JOB_CLASSES, Policy, WarmPool
 from penstock.core.units import DAY, GB, HOUR, MINUTE, money
 from penstock.journal import codec
 from penstock.policy import hours
@@ -40,6 +40,21 @@ def chosen(made: Scenario, name: str = "compute") -> Policy:
 def narrow(made: Scenario) -> Scenario:
     """Only jobs that fit on one owned node: no limit on what is rented keeps them waiting for ever."""
     return replace(made, jobs=tuple(job for job in made.jobs if job.spec.gpus <= GPUS_PER_NODE))
+
+
+def warmed(made: Scenario) -> Scenario:
+    """The same with pools of warm nodes: by forecast on demand; by day, and always, in two spot zones. Jobs bring their
+    data along: copies would take longer than a node's start, and the nearest data would decide where jobs go.
+    """
+    budget, day = ("org", "team:platform"), hours.window(8 * 60, 20 * 60, "Europe/Berlin")
+    pools = (WarmPool(4, 8, budget, forecast=True), WarmPool(2, 8, budget, day), WarmPool(2, 8, budget))
+    pooled = dict(zip([site.id for site in made.sites[1:]], pools, strict=False))
+    sites = [
+        replace(site, offers=tuple(replace(offer, warm=pooled.get(site.id)) for offer in site.offers))
+        for site in made.sites
+    ]
+    jobs = tuple(replace(job, spec=replace(job.spec, data=(), output_bytes=0)) for job in made.jobs)
+    return replace(made, sites=tuple(sites), jobs=jobs, caps=())
 
 
 def governed(made: Scenario, chosen: Policy) -> Policy:

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from penstock.core.engine import Step
+from penstock.core.model import events as e
 from penstock.journal.journal import Row
 from penstock.journal.open import open_journal
 from penstock.journal.redecide import redecide
 from penstock.policy.rules import PolicyRules
 from tests.conftest import ROOT
-from tests.parity import chosen, fingerprint, governed, narrow, scenario, steps_of
+from tests.parity import chosen, fingerprint, governed, narrow, scenario, steps_of, warmed
 from tests.parity_live import live, plain
 from tests.postgres import server
 
@@ -62,6 +63,23 @@ def test_they_are_the_same_under_a_policy_file_that_has_all_of_the_moment(name: 
     kinds = {event.because.kind for step in steps for event in step.outputs if hasattr(event, "because")}
     assert kinds >= {"BurstAllowed", "NoTriggerHolds", "TooDear", "TeamAtLimit", "EgressSpent", "InQuietHours"}
     assert kinds >= {"HeadroomKept", "RanTooLong"}
+
+
+def test_they_are_the_same_with_nodes_that_are_rented_ahead(tmp_path: Path) -> None:
+    """By hours and by forecast. After the last submission the simulator closes the pools, and the plane keeps them."""
+    made = warmed(scenario(120))
+    policy = chosen(made, "penstock")
+    whole, _ = steps_of(made, policy)
+    joined = [k for k, step in enumerate(whole) if any(isinstance(event, e.SiteJoined) for event in step.inputs)]
+    steps = whole[: joined[1] if len(joined) > 1 else len(whole)]
+    with closing(open_journal(str(tmp_path / "live.db"))) as journal:
+        live(made, policy, journal, steps[-1])
+        rows = list(journal.read())[: len(steps)]
+    assert list(map(plain, rows)) == list(map(plain, steps))
+    assert redecide(rows, 1).different == 0
+    kinds = {type(event) for step in steps for event in (*step.inputs, *step.outputs)}
+    assert kinds >= {e.WarmPromised, e.PayerChanged, e.DemandForecast, e.HoursOpened}
+    assert not whole[-1].actions  # all of them are returned
 
 
 @pytest.mark.slow

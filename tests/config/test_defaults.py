@@ -38,6 +38,7 @@ BY_MACHINE = {
     "name": "machines",
     "rent": {"way": "cluster_api", "deployment": "a100", "namespace": "machines", "management": {}},
 }
+WARM = {**RENTED, "name": "warm", "warm": {"nodes": 1, "budget": "org"}}
 #: Something at every level, with no more keys than must be there.
 SITES: dict[str, Any] = {
     "sites": [
@@ -49,7 +50,11 @@ SITES: dict[str, Any] = {
             "offers": [IN_CLUSTER, BY_NODE, BY_MACHINE],
             "egress": [{"per_gb": 1}],
         },
-        {"name": "here", "local": {}, "offers": [RENTED, SHAPED, OWNED, {**RENTED, "name": "more", "extras": {}}]},
+        {
+            "name": "here",
+            "local": {},
+            "offers": [RENTED, SHAPED, OWNED, {**RENTED, "name": "more", "extras": {}}, WARM],
+        },
     ],
     "rates": [{"currency": "EUR", "rate": 1, "dated": "2026-08-22"}],
     "data": [{"name": "x", "size": "1GB", "site": "here"}],

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.capacity.contract import NoNodes, SeenNode, object_name
 from penstock.core.model import events as e
+from penstock.core.model.actions import LaunchNode, ReleaseNode, SetDeadline
 from penstock.core.units import HOUR
 from penstock.devcluster import ClusterGroup, DevCluster
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable
@@ -115,6 +116,31 @@ async def test_a_node_s_deadline_ends_what_runs_on_it_and_the_node(renewing: Gro
         await lab.driver.capacity.extend("long.1/n0", renewing.clock() + 100)
         await lab.hears(e.AttemptStopped, "long.1")
         await lab.hears(e.NodeGone, "long.1/n0")
+        assert (await lab.driver.look()).nodes == ()
+
+
+@story
+async def test_a_node_that_no_attempt_asked_for_waits_for_one_and_runs_it(renting: Ground) -> None:
+    async with opened(renting) as lab:
+        later = renting.clock() + HOUR
+        await lab.driver.do(LaunchNode("lab/nodes/w1", "lab/nodes", 2, "", later))
+        assert (await lab.driver.look()).nodes == ("lab/nodes/w1",)
+        await lab.start("long", offer="lab/nodes", nodes=("lab/nodes/w1",), width=2, deadline_at=later)
+        running = [seen.attempt for seen in (await lab.driver.look()).attempts if seen.phase == "running"]
+        assert running == ["long.1"]
+        await lab.driver.stop("long.1", 0)
+        await lab.hears(e.AttemptStopped, "long.1")
+        await lab.driver.do(ReleaseNode("lab/nodes/w1"))
+        assert (await lab.driver.look()).nodes == ()
+
+
+@story
+async def test_a_node_on_which_nothing_ever_ran_ends_at_its_deadline(renewing: Ground) -> None:
+    """The promise behind its hold: if nobody renews it, nobody pays for it any more."""
+    async with opened(renewing) as lab:
+        await lab.driver.do(LaunchNode("lab/nodes/w1", "lab/nodes", 2, "", renewing.clock() + HOUR))
+        await lab.driver.do(SetDeadline("lab/nodes/w1", renewing.clock() + 100))
+        await lab.hears(e.NodeGone, "lab/nodes/w1")
         assert (await lab.driver.look()).nodes == ()
 
 

@@ -38,6 +38,7 @@ from penstock.core.model.types import (
     Policy,
     Site,
     Waiting,
+    WarmPool,
 )
 from penstock.core.units import DAY, GB, HOUR, MICRO, MINUTE, NEVER, Instant, Millis, Money
 from penstock.policy import hours
@@ -244,6 +245,42 @@ def packed(history: History) -> History:
     return replace(history, sites=sites, jobs=jobs, policy=policy, commands=commands)
 
 
+def warm(history: History) -> History:
+    """The same with a pool of warm nodes at each rented offer, on a team's budget or the organisation's."""
+    seed = history.seed + 7 * len(history.jobs) + 3 * len(history.commands)  # simple histories have few seeds
+    jobs = tuple(
+        replace(job, at=job.at + 10 * MINUTE, run_ms=1 + job.run_ms // 4, spec=_narrow(job.spec, k))
+        for k, job in enumerate(history.jobs)
+    )
+    sites = tuple(replace(site, offers=tuple(_pooled(offer, seed) for offer in site.offers)) for site in history.sites)
+    commands = tuple(
+        one if one[1] != "leave" else (one[0], "leave", (_of(sites, one[2][0]), one[2][1])) for one in history.commands
+    )
+    policy = replace(history.policy, burst=True)
+    if seed % 2:
+        policy = replace(policy, waiting=Waiting("nowait"), pace=False)
+    return replace(history, sites=sites, jobs=jobs, commands=commands, policy=policy)
+
+
+def _of(sites: tuple[Site, ...], site: Site) -> Site:
+    return next(one for one in sites if one.id == site.id)
+
+
+def _pooled(offer: Offer, seed: int) -> Offer:
+    if offer.term in ("owned", "reserved"):
+        return offer
+    scopes = (("org", "team:red"), ("org", "team:platform"), ("org",))[seed % 5 % 3]
+    open_hours = (None, hours.window(0, 240), None, hours.window(30, 240, "Europe/Berlin"))[seed % 7 % 4]
+    pool = WarmPool(1 + seed % 2, offer.shapes[seed % len(offer.shapes)].gpus, scopes, open_hours)
+    # Where there are no more than the pool has, a node that a job leaves is the only one to be had.
+    shapes = tuple(replace(shape, count=pool.nodes if seed % 3 else shape.count) for shape in offer.shapes)
+    return replace(offer, sold_by="node", renewable=seed % 4 != 0, shapes=shapes, warm=pool)
+
+
+def _narrow(spec: JobSpec, k: int) -> JobSpec:
+    return replace(spec, gpus=(1, 2, 4, 8)[k % 4], scaling=(), output_bytes=spec.output_bytes if k % 2 else 0)
+
+
 def _small(spec: JobSpec, k: int) -> JobSpec:
     return replace(
         spec, gpus=1 + k % 3, team=TEAMS[k % 5 % 2], project="", cap=None, data=(), data_class="", scaling=(),
@@ -438,6 +475,8 @@ class Life:
         self.submitted: list[str] = []
         self.ended: dict[str, str] = {}
         self.charged: dict[str, Money] = {}
+        self.booked: dict[str, dict[str, Money]] = {}  #: by hold and period: what was charged
+        self.paid_before: dict[str, dict[str, Money]] = {}  #: the same, by those who no longer pay
         self.lowered: dict[str, None] = {}
         self.before: dict[object, Money] | None = {}  #: committed at the last step; None: caps have just changed
         self.month = history.zero // MONTH + 2
@@ -451,7 +490,8 @@ class Life:
         self.said: list[e.Fact] = []
 
     def run(self) -> None:
-        self.step(*self.opening())
+        for action in self.step(*self.opening()).actions:  # pools are filled at once
+            self.provider.do(action, self.history.zero)
         while len(self.steps) < MOST_STEPS:
             deadline = self.engine.next_deadline()
             now = min(
@@ -590,10 +630,17 @@ class Life:
         rule(self.owed.is_what(outstanding), "owed", self.owed.differs(outstanding))
         self.caps_hold()
         for promise in step.outputs:
-            if isinstance(promise, (e.LeaseRenewed, e.Settled)):
+            if isinstance(promise, (e.LeaseRenewed, e.Settled, e.PayerChanged)):
+                hold = promise.node if isinstance(promise, e.PayerChanged) else promise.hold
                 amount = sum(part.amount for part in promise.charged)
-                self.charged[promise.hold] = self.charged.get(promise.hold, 0) + amount
+                self.charged[hold] = self.charged.get(hold, 0) + amount
+                for part in promise.charged:
+                    booked = self.booked.setdefault(hold, {})
+                    booked[part.period] = booked.get(part.period, 0) + part.amount
                 rule(all(part.amount >= 0 for part in promise.charged), "11 nothing negative is charged")
+            if isinstance(promise, e.PayerChanged):
+                self.paid_before[promise.node] = dict(self.booked.get(promise.node, {}))
+                self.provider.pays(promise.node, promise.job, step.at)
             rule(not isinstance(promise, e.OverrunFound), "2 no meter shows more than is held", str(promise))
             if isinstance(promise, e.Settled):
                 self.closed_is_gone(promise)
@@ -661,6 +708,8 @@ class Life:
             for event in step.outputs:
                 if isinstance(event, e.StartPromised):
                     yield from [ask.hold for ask in event.nodes] + ([event.hold] if event.hold else [])
+                elif isinstance(event, e.WarmPromised):
+                    yield event.ask.hold
 
     def worst_is_covered(self) -> None:
         """2, if the control plane died now: to the deadlines that the provider knows, and all that takes."""
@@ -673,7 +722,9 @@ class Life:
             worst = thing.bill(thing.worst_at()) + thing.egress
             covered = lease.held + lease.charged
             rule(worst <= covered, "2 the meter never passes what is held", f"{thing.id}: {worst} of {covered}")
-            for period, amount in thing.by_period(thing.worst_at(), self.periods).items():
+            paid = self.paid_before.get(thing.id, {})
+            for period, whole in thing.by_period(thing.worst_at(), self.periods).items():
+                amount = max(0, whole - paid.get(period, 0))
                 for scope in lease.hold.scopes:
                     key = (scope, "" if scope.startswith("job:") else period)
                     by_account[key] = by_account.get(key, 0) + amount

@@ -159,7 +159,7 @@ class Provider:
         size = next(size for size in offer.shapes if size.gpus == action.gpus)
         job = action.attempt.rpartition(".")[0]
         thing = self._rent(node, offer, job, size.price_per_hour + offer.extras.per_hour, action.deadline_at, now)
-        if node.endswith("/n0"):
+        if job and node.endswith("/n0"):
             thing.egress = self._egress(offer, self.jobs[job][1])
         self.nodes[node] = (thing, action.gpus)
         self.later(now + offer.start_ms, lambda at: [e.NodeReady(at, node)] if node in self.nodes else [])
@@ -195,13 +195,27 @@ class Provider:
         self.later(run.ends_at, lambda at: self._ended(attempt, at))
 
     def _rent(self, name: str, offer: Offer, job: str, price: Money, deadline: Instant, now: Instant) -> Thing:
-        worst = self.jobs[job][1].grace_ms + offer.kill_ms
+        worst = (self.jobs[job][1].grace_ms if job else 0) + offer.kill_ms  # on a warm node nothing runs yet
         fees = offer.extras.launch_fee
         thing = Thing(name, offer, job, price, fees, 0, self._lag(worst), worst, now, deadline)
         assert name not in self.things, f"{name} was rented twice"
         self.things[name] = thing
         self._plan_end(thing, now)
         return thing
+
+    def pays(self, node: str, job: str, now: Instant) -> None:
+        """From now on this job pays for the node, and its last checkpoint takes its time; nobody: a pool does."""
+        known = self.nodes.get(node)
+        if known is None:  # it was lost meanwhile, and the engine will hear
+            return
+        thing = known[0]
+        thing.job, thing.worst_ms = job, thing.offer.kill_ms
+        if job:
+            spec = self.jobs[job][1]
+            thing.worst_ms += spec.grace_ms
+            thing.egress += self._egress(thing.offer, spec)
+        thing.lag_ms = self._lag(thing.worst_ms)
+        self._plan_end(thing, now)
 
     def _price(self, offer: Offer, width: int) -> Money:
         """Whole nodes of the largest size, and the smallest that holds the rest."""
@@ -316,9 +330,9 @@ class Provider:
     def guests(self) -> list[str]:
         """Runs on nodes that others pay for."""
         on = [(node, run) for run in self.runs.values() for node in run.action.nodes if node in self.nodes]
-        paid = {node: self.jobs[thing.job][1] for node, (thing, _) in self.nodes.items()}
+        paid = {node: self.jobs[thing.job][1] if thing.job else None for node, (thing, _) in self.nodes.items()}
         payers = [(node, run.spec, paid[node]) for node, run in on]
-        return [node for node, one, two in payers if (one.team, one.project) != (two.team, two.project)]
+        return [node for node, one, two in payers if two is None or (one.team, one.project) != (two.team, two.project)]
 
     def overfull(self) -> list[str]:
         """Standing nodes with more on them than they have, and rented offers beyond their limits."""

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import Phase, given, seed, settings
 
-from penstock.core.model.events import StartPromised
-from tests.core.histories import History, histories, live, packed, tense
+from penstock.core.model.events import PayerChanged, StartPromised, WarmPromised
+from tests.core.histories import History, histories, live, packed, tense, warm
 
 PARTS = 6
 
@@ -47,6 +47,24 @@ def test_every_promise_holds_where_nodes_are_shared() -> None:
     assert joined > 30  # otherwise this would say little
 
 
+def test_every_promise_holds_where_nodes_are_kept_warm() -> None:
+    """Caps, meters and the fold, with pools that rent ahead, jobs that take their nodes, and pools that keep them."""
+    asked = taken = kept = 0
+
+    def warms(history: History) -> None:
+        nonlocal asked, taken, kept
+        events = [event for step in live(warm(history)).steps for event in step.outputs]
+        asked += any(isinstance(event, WarmPromised) for event in events)
+        taken += any(isinstance(event, PayerChanged) and bool(event.job) for event in events)
+        kept += any(isinstance(event, PayerChanged) and not event.job for event in events)
+
+    for number in range(4):  # what one seed draws depends on the modules that are loaded, too
+        explore(number, 120, warms)
+        if asked > 60 and taken > 20 and kept > 0:
+            break
+    assert (asked > 60, taken > 20, kept > 0) == (True, True, True)  # otherwise this would say little
+
+
 @pytest.mark.slow
 @pytest.mark.turns(4)
 @pytest.mark.parametrize("part", range(8))
@@ -54,3 +72,4 @@ def test_every_promise_holds_in_two_thousand_more(part: int) -> None:
     explore(1_000 + part, 260, live)
     explore(2_000 + part, 60, lambda history: live(tense(history)))
     explore(3_000 + part, 100, lambda history: live(packed(history)))
+    explore(4_000 + part, 100, lambda history: live(warm(history)))

@@ -2,7 +2,9 @@
 
 from penstock.core.model import events as e
 from penstock.core.model.actions import LaunchNode
-from penstock.core.units import HOUR
+from penstock.core.model.reasons import KeptWarm
+from penstock.core.model.types import WarmPool
+from penstock.core.units import HOUR, NEVER
 from penstock.drivers.driver import SiteInventory, Unreachable, Work
 from penstock.live.rented import Leak, leaks, rented
 from penstock.sim.engine.rehearsal import Rehearsal
@@ -26,6 +28,24 @@ async def test_a_rented_node_is_shown_with_whom_it_is_for_until_when_and_its_cos
         assert (node.asked_at, node.deadline_at, node.renewable) == (at("09:00"), at("11:00"), False)
         assert node.spent + node.held >= usd("16")
         assert node.because is not None
+        assert await leaks(plane) == ()
+
+
+@story("09:00")
+async def test_a_warm_node_is_shown_with_its_budget_and_outlives_a_restart(clock: VirtualClock) -> None:
+    pool = WarmPool(1, 8, ("org", "team:platform"))
+    world = given(clock, offer("cloud", price="1", start="5m", warm=pool), runs={"j0": "1h"})
+    async with world.up():
+        await world.until("09:20")
+    async with world.up() as plane:
+        (node,) = await plane.consider(lambda state, _: rented(state))
+        assert (node.id, node.phase, node.team, node.warm, node.on) == ("cloud/w1", "idle", "platform", True, ())
+        assert node.because == KeptWarm(1, 0, "team:platform", NEVER, "")
+        await plane.submit(job(run="1h", team="red"), NOTHING)
+        await world.until("09:30")
+        taken, filled = await plane.consider(lambda state, _: rented(state))
+        assert (taken.id, taken.team, taken.warm, taken.on) == ("cloud/w1", "red", False, ("j0.1",))
+        assert (filled.id, filled.team, filled.warm) == ("cloud/w2", "platform", True)
         assert await leaks(plane) == ()
 
 

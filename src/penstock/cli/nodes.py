@@ -27,7 +27,8 @@ def command(client: Client, everything: bool, as_json: bool, output: str) -> Non
 
 
 def _row(node: dict[str, Any], currency: str) -> list[object]:
-    used_by = ", ".join(node["on"]) or f"nobody; rented for {node['attempt']}"
+    unused = "nobody; warm" if node["warm"] else f"nobody; rented for {node['attempt']}"
+    used_by = ", ".join(node["on"]) or unused
     return [
         node["id"], node["offer"], node["gpus"], node["phase"], node["team"], used_by, moment(node["asked_at"]),
         moment(node["deadline_at"]), money(node["spent"], currency), money(node["spent"] + node["held"], currency),

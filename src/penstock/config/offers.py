@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Final, NoReturn, TypeAlias
 
 from penstock.config.clusters import place_of
 from penstock.config.document import Document
+from penstock.config.pools import pool_of
 from penstock.config.renting import rules_of
 from penstock.config.scalars import Amount, Count
 from penstock.config.sections import ExtrasSection, MapsSection, OfferSection, PriceSection, ShapeSection, SiteSection
@@ -89,13 +91,16 @@ RENTED_ONLY: Final = (
     "guarantee",
     "extras",
     "rent",
+    "warm",
 )
 
 
 def offer_of(
-    row: OfferSection, page: Document, place: str, site: SiteSection, exchange: Exchange, on_demand: OnDemand
+    row: OfferSection, page: Document, place: str, site: SiteSection, exchange: Exchange, on_demand: OnDemand, zone: str
 ) -> Offer:
-    return _OfferMaker(row, page, place, site, exchange, on_demand).offer()
+    """`zone`: the organisation's time zone."""
+    offer = _OfferMaker(row, page, place, site, exchange, on_demand).offer()
+    return replace(offer, warm=page.attempt(pool_of, row, offer, page, place, zone)) if row.warm is not None else offer
 
 
 class _OfferMaker:

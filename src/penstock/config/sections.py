@@ -124,6 +124,18 @@ class RentSection(Section, frozen=True):
     taints: tuple[TaintSection, ...] = ()
 
 
+Weekday: TypeAlias = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+
+
+class WarmSection(Section, frozen=True):
+    nodes: Count
+    budget: Scope
+    hours: Text | None = None
+    days: tuple[Weekday, ...] = ()
+    gpus: Count | None = None
+    forecast: Flag = Flag(False)
+
+
 class OfferSection(Section, frozen=True):
     name: Name
     gpu: Text
@@ -146,6 +158,7 @@ class OfferSection(Section, frozen=True):
     extras: ExtrasSection | None = None
     kubernetes: NodeSelectionSection | None = None
     rent: RentSection | None = None
+    warm: WarmSection | None = None
     closed: Flag = Flag(False)
 
 

@@ -205,18 +205,18 @@ def _sites(file: FileSection, rates: Rates, maps: Sequence[Maps], page: Document
         page.refuse("sites", "this list is empty; at least one site is needed")
     _unique(page, "sites", file.sites)
     return tuple(
-        page.attempt(_site, row, rates, mapped, page, f"sites[{k}]")
+        page.attempt(_site, row, rates, mapped, page, f"sites[{k}]", str(file.time_zone or "UTC"))
         for k, (row, mapped) in enumerate(zip(file.sites, maps, strict=True))
     )
 
 
-def _site(row: SiteSection, rates: Rates, maps: Maps, page: Document, place: str) -> Site:
+def _site(row: SiteSection, rates: Rates, maps: Maps, page: Document, place: str, zone: str) -> Site:
     exchange = page.attempt(_exchange, row, rates, page, place)
     exchange = Exchange(None) if exchange is UNREAD else exchange
     egress = page.attempt(_egress, row.egress, exchange, page, f"{place}.egress")
     page.attempt(lambda: check_price(exchange.ours(row.ingress_per_gb), page, f"{place}.ingress_per_gb", per="GB"))
     return Site(
-        offers=_offers(row, exchange, page, place),
+        offers=_offers(row, exchange, page, place, zone),
         id=str(row.name),
         location=str(row.location or ""),
         operator=str(row.operator or ""),
@@ -231,12 +231,12 @@ def _site(row: SiteSection, rates: Rates, maps: Maps, page: Document, place: str
     )
 
 
-def _offers(row: SiteSection, exchange: Exchange, page: Document, place: str) -> tuple[Offer, ...]:
+def _offers(row: SiteSection, exchange: Exchange, page: Document, place: str, zone: str) -> tuple[Offer, ...]:
     if not row.offers:
         page.refuse(f"{place}.offers", "this list is empty; a site needs at least one offer")
     _unique(page, f"{place}.offers", row.offers)
     on_demand = page.attempt(on_demand_prices, row, exchange)
-    return _each(page, f"{place}.offers", row.offers, offer_of, row, exchange, on_demand)
+    return _each(page, f"{place}.offers", row.offers, offer_of, row, exchange, on_demand, zone)
 
 
 def _exchange(row: SiteSection, rates: Rates, page: Document, place: str) -> Exchange:

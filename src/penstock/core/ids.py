@@ -6,6 +6,7 @@
     sweep/3.2/n0        the first node that was rented for that attempt
     lab/owned           an offer of the site `lab`
     lab/owned/5         a node of that offer, where it is a standing one
+    cloud/spot/w7       a node of an offer that was rented ahead, for no attempt: the seventh of all
 
 A hold has the id of what it pays for, an attempt or a rented node.
 """
@@ -15,6 +16,7 @@ from typing import Final
 
 _ATTEMPT: Final = re.compile(r"(?P<attempt>(?P<job>.+)\.(?P<number>[0-9]{1,9}))(?P<node>/n[0-9]+)?", re.DOTALL)
 _NUMBER: Final = re.compile("0|[1-9][0-9]{0,8}")
+_AHEAD: Final = re.compile(".+/w[0-9]+", re.DOTALL)
 
 
 def members(job: str, count: int) -> tuple[str, ...]:
@@ -37,10 +39,20 @@ def node_id(attempt: str, k: int) -> str:
     return f"{attempt}/n{k}"
 
 
+def ahead_node_id(offer: str, number: int) -> str:
+    """Of a node that is rented before a job asks for it."""
+    return f"{offer}/w{number}"
+
+
+def is_ahead(node: str) -> bool:
+    """True for a node that was rented before a job asked for it. No attempt's id, and no node's of one, ends so."""
+    return _AHEAD.fullmatch(node) is not None
+
+
 def is_node(thing: str) -> bool:
     """True for a rented node."""
     match = _ATTEMPT.fullmatch(thing)
-    return match is not None and match["node"] is not None
+    return is_ahead(thing) if match is None else match["node"] is not None
 
 
 def attempt_of(thing: str) -> str:

@@ -190,6 +190,47 @@ def joins_node(why: r.JoinsNode, say: Say) -> str:
     )
 
 
+def takes_warm_node(why: r.TakesWarmNode, say: Say) -> str:
+    beside = f"; a node of its own at {why.next_offer} costs {say.cash(why.next_cost)}" if why.next_offer else ""
+    idle = f"A warm node was ready for {duration(why.idle_ms)}" if why.idle_ms else "A warm node is ready"
+    if why.start_ms:
+        idle = f"A warm node is starting, and ready in {duration(why.start_ms)}"
+    return f"{idle}. It costs about {say.cash(why.cost)} for {duration(why.expected_run_ms)}{beside}."
+
+
+def kept_warm(why: r.KeptWarm, _: Say) -> str:
+    until = f" until {instant(why.until_at)}" if why.until_at < NEVER else ""
+    return f"{_pool_of(why)}{until}."
+
+
+def wanted_soon(why: r.WantedSoon, _: Say) -> str:
+    p10, p50, p90, now, impatient, free = (
+        f"{amount / PERMILLE:,.1f}" for amount in (why.p10, why.p50, why.p90, why.now, why.impatient, why.free)
+    )
+    return (
+        f"{_pool_of(why)}: within its start of {duration(why.start_ms)}, {p10} GPUs will very likely be wanted (P50 "
+        f"{p50}, P90 {p90}). Wanted now: {now}, of which {impatient} by jobs that burst by then; {free} are free."
+    )
+
+
+def _pool_of(why: r.KeptWarm | r.WantedSoon) -> str:
+    return f"Warm on the budget of {why.budget}: {why.has} of {count(why.wanted, 'node')} were there"
+
+
+WARM_ENDS: Final = {
+    "hours": "the hours of its pool are over",
+    "forecast": "no demand is forecast for it",
+    "pool": "its pool is smaller or closed",
+    "money": "the budget of its pool has no room for it",
+    "lease": "its lease ends for good",
+}
+
+
+def warm_ends(why: r.WarmEnds, _: Say) -> str:
+    idle = f" It was idle for {duration(why.idle_ms)}." if why.idle_ms else ""
+    return f"Warm node returned: {WARM_ENDS[why.cause]}.{idle}"
+
+
 def _runner_up(why: r.PatienceOver | r.NotWorthWaiting, say: Say) -> str:
     return f"; {why.next_offer} costs {say.cash(why.next_cost)}" if why.next_offer else ""
 
@@ -561,6 +602,7 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.HeadroomKept: headroom_kept,
     r.InQuietHours: in_quiet_hours,
     r.JoinsNode: joins_node,
+    r.KeptWarm: kept_warm,
     r.LeaseEnds: lease_ends,
     r.LeaseNotRenewed: lease_not_renewed,
     r.LostNode: lost_node,
@@ -591,6 +633,7 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.ScopeFrozen: scope_frozen,
     r.StartFailed: start_failed,
     r.SuspendAsked: suspend_asked,
+    r.TakesWarmNode: takes_warm_node,
     r.TeamAtLimit: team_at_limit,
     r.TooDear: too_dear,
     r.TooWide: too_wide,
@@ -599,4 +642,6 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.Backfills: backfills,
     r.GivesWay: gives_way,
     r.WaitsForOwned: waits_for_owned,
+    r.WantedSoon: wanted_soon,
+    r.WarmEnds: warm_ends,
 }

@@ -75,6 +75,8 @@ class StoryTeller:
                 for hold in (*(ask.hold for ask in event.nodes), *([event.hold] if event.hold else [])):
                     self.holds[hold.id] = sum(part.amount for part in hold.parts)
                 self._say(event.at, f"{self._where(event)} {self.sentence(event.because)}{self._held(event)}")
+            case e.PayerChanged(hold=hold):  # its start, which comes next, says why
+                self.holds[hold.id] = sum(part.amount for part in hold.parts)
             case e.ReservePromised():
                 few = len(event.nodes) == 1
                 nodes = f"{'Node' if few else 'Nodes'} {', '.join(map(str, event.nodes))} of {event.offer}"
@@ -101,6 +103,8 @@ class StoryTeller:
 
     def _where(self, event: e.StartPromised) -> str:
         verb = f"Joins node {event.joins} of" if event.joins else "Bursts to" if event.rented else "Starts on"
+        if event.joins in self.holds:
+            verb = f"Takes warm node {event.joins} of"
         again = " again" if len(self.attempts) > 1 else ""
         wide = f" with {count(event.width, 'GPU')}" if event.width > 1 else ""
         first = f", after a copy of {', '.join(event.copies)}" if event.copies else ""

@@ -167,16 +167,16 @@ def _put_money(changes: Changes, state: s.State, touched: s.Touched) -> None:
             if not scope.startswith("job:"):  # a job's own spend is in its row
                 account = ledger.accounts[scope, period]
                 changes.put(AccountRow(_text(scope), period, account.held, account.spent))
-    for payer, amount in touched.charges:
+    for offer, team, amount in touched.charges:
         if amount:
-            changes.add(UsedRow(state.at // DAY, payer.offer.id, _text(payer.job.spec.team), 0, amount))
+            changes.add(UsedRow(state.at // DAY, offer, _text(team), 0, amount))
 
 
 def hold_row(lease: Lease, bill: s.Bill) -> HoldRow:
     hold = lease.hold
     return HoldRow(
         id=_text(hold.id),
-        attempt=_text(bill.owner.id),
+        attempt=_text(bill.owner.id if bill.owner is not None else ""),
         scopes=_text(as_json(hold.scopes)),
         parts=as_json([(part.period, part.amount) for part in lease.parts]),
         deadline_at=lease.deadline_at,
@@ -252,7 +252,7 @@ def _concerned(
         return (attempt.job.id,) if attempt else ()
     thing: str = getattr(event, "hold", "") or getattr(event, "node", "")
     bill = state.bills.get(thing) or bills.get(thing)
-    return (bill.owner.job.id if bill else "",)
+    return (bill.owner.job.id if bill is not None and bill.owner is not None else "",)
 
 
 def as_json(content: object) -> str:

@@ -45,6 +45,7 @@ class RentedThing:
     price_per_hour: Money
     renewable: bool
     because: Reason | None = None  # why it was rented; None: what it was rented for is over
+    warm: bool = False  # rented ahead, on a pool's budget, and no job has taken it
 
 
 @value
@@ -69,9 +70,10 @@ def rented(state: State, everything: bool = False) -> tuple[RentedThing, ...]:
 
 def _node(state: State, name: str) -> RentedThing:
     node = state.nodes[name]
-    asker = state.attempts.get(node.attempt)
-    because = asker.because if asker is not None else None
-    return _thing(node, state.ledger.leases[name], node.gpus, node.attempt, tuple(node.on), node.asked_at, because)
+    asker, is_warm = state.attempts.get(node.attempt), name in state.warm
+    because = asker.because if asker is not None else node.because if is_warm else None
+    lease, on = state.ledger.leases[name], tuple(node.on)
+    return _thing(node, lease, node.gpus, node.attempt, on, node.asked_at, because, is_warm)
 
 
 def _attempt(state: State, attempt: Attempt) -> RentedThing:
@@ -87,6 +89,7 @@ def _thing(
     on: tuple[str, ...],
     asked_at: Instant,
     because: Reason | None,
+    warm: bool = False,
 ) -> RentedThing:
     return RentedThing(
         id=thing.id,
@@ -105,6 +108,7 @@ def _thing(
         price_per_hour=lease.hold.terms.price_per_hour,
         renewable=lease.hold.terms.renewable,
         because=because,
+        warm=warm,
     )
 
 

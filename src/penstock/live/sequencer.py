@@ -25,6 +25,7 @@ from penstock.core.model import events as e
 from penstock.core.units import Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Work
+from penstock.forecast import live as live_forecast
 from penstock.journal import codec
 from penstock.journal.journal import Fenced, Journal, Unwritable
 from penstock.journal.projection import project
@@ -313,6 +314,7 @@ class _Batch:
             if deadline is None or deadline > self.now:
                 return
         facts += hours.due(state, facts, self.now)  # only with something else: by themselves they change nothing
+        facts += live_forecast.due(state, self.now)
         self._record(facts or [e.Woke(self.now)], stamped)
 
     def take_one_by_one(self, units: Sequence[Ask]) -> None:

@@ -7,6 +7,7 @@ from typing import Final, TypeVar, get_args
 from penstock.config.convert import Section
 from penstock.config.document import Document, shown, unknown
 from penstock.config.scalars import Amount, Name
+from penstock.config.sections import Weekday
 from penstock.core.model import governance as g
 from penstock.core.units import MICRO, PERMILLE, Money
 from penstock.policy.expressions import BadExpression, compiled
@@ -25,7 +26,6 @@ from penstock.policy.sections import (
     QuietHoursSection,
     RuleSection,
     TeamRulesSection,
-    Weekday,
 )
 
 R = TypeVar("R", bound=Section)

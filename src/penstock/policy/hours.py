@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from penstock.core.errors import BadInput
 from penstock.core.fold.state import State
-from penstock.core.model.events import Fact, HoursOpened, PolicySet
+from penstock.core.model.events import Fact, HoursOpened, PolicySet, SiteJoined
 from penstock.core.model.governance import Window
 from penstock.core.units import MINUTE, Instant
 
@@ -27,12 +27,15 @@ __all__ = ["Window", "due", "window", "windows_due"]
 
 
 def due(state: State, facts: Iterable[Fact], now: Instant) -> list[HoursOpened]:
-    """Hours to tell, of the policy that is in force once these facts are told."""
-    policy = state.policy
+    """Hours to tell, of the policy that is in force once these facts are told, and of warm pools."""
+    policy, offers = state.policy, list(state.warm_offers.values())
     for fact in facts:
         if isinstance(fact, PolicySet):
             policy = fact.policy
-    windows = policy.governance.windows
+        elif isinstance(fact, SiteJoined):
+            offers += fact.site.offers
+    pools = [offer.warm.hours for offer in offers if offer.warm is not None and offer.warm.hours is not None]
+    windows = list({one.id: one for one in (*policy.governance.windows, *pools)}.values())
     return list(windows_due(windows, state.hours, now)) if windows else []
 
 

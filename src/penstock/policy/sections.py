@@ -2,7 +2,7 @@
 are made of this file.
 """
 
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -26,10 +26,10 @@ from penstock.config.scalars import (
     TimeOfDay,
     TimeZone,
 )
+from penstock.config.sections import Weekday
 from penstock.core.model.governance import Spot, Where
 from penstock.core.units import GB, HOUR, MINUTE
 
-Weekday: TypeAlias = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 VERSION: Final = 1  #: of the file's schema: the newest that is read
 
 

@@ -63,6 +63,12 @@ def says(event: Any, currency: str) -> str:
         return "Succeeded." if event.outcome == "done" else f"Failed (application){detail}."
     if isinstance(event, e.StopPromised):
         return f"Stopping. {teller('', currency).sentence(event.because)}"
+    if isinstance(event, e.WarmPromised):
+        return f"A node is rented ahead at {event.offer}. {teller('', currency).sentence(event.because)}"
+    if isinstance(event, e.ReleasePromised) or (isinstance(event, e.PayerChanged) and not event.job):
+        return teller("", currency).sentence(event.because)
+    if isinstance(event, e.WarmShort):
+        return f"The warm pool of {event.offer} has too few nodes. {teller('', currency).sentence(event.because)}"
     if not getattr(event, "job", ""):
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(event).__name__).capitalize() + "."
     heard = teller(event.job, currency)

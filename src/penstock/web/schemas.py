@@ -246,7 +246,7 @@ class RentedNode(Shape):
     offer: str
     gpus: int
     phase: str
-    attempt: str = Field(description="Whom it was rented for.")
+    attempt: str = Field(description="Whom it was rented for; empty: a warm node.")
     on: list[str] = Field(description="Attempts that use it.")
     team: str
     asked_at: At
@@ -256,6 +256,7 @@ class RentedNode(Shape):
     price_per_hour: Money
     renewable: bool = Field(description="False: its deadline is for its whole life.")
     because: Reason | None = Field(description="Why it was rented; null: what it was rented for is over.")
+    warm: bool = Field(description="Rented ahead on its pool's budget; no job has taken it.")
 
 
 class RentedNodes(Shape):

@@ -7,7 +7,7 @@ job outlives them. Ends are uncertain: of two jobs with mean remaining times x a
 Joining holds no money: the node's own hold covers it whole, and its lease is renewed or denied for all jobs on it.
 """
 
-from penstock.core.decide import quotes
+from penstock.core.decide import ahead, quotes
 from penstock.core.decide.quotes import OfferRate, Quote
 from penstock.core.fold.learned import loss_ppm
 from penstock.core.fold.state import Attempt, Job, Node, State
@@ -21,14 +21,15 @@ LOOKED_AT = 8
 def for_job(state: State, job: Job, expected_ms: Millis, now: Instant, leaving: tuple[str, ...] = ()) -> list[Quote]:
     """All ways to rent, the cheapest first: nodes of its own at each offer, and the best seat on one that is there."""
     launched = quotes.for_job(state, job, expected_ms, now)
-    if not state.seats or not (state.policy.share_nodes or state.idle) or not _may_join(state, job):
+    joins = bool(state.seats) and (state.policy.share_nodes or bool(state.idle)) and _may_join(state, job)
+    if not joins and not state.warm:
         return launched
     left_ms = max(0, expected_ms - job.kept_ms)
     seats = [
         _seat(state, job, offer, rate, node, left_ms, now)
         for offer, rate in job.shape.ways or quotes.ways_of(job.shape, state)
-        if offer.site not in state.lost_sites and _leaves_free(rate) and not quotes.unguarded(state, offer)
-        for node in _with_room(state, job, offer)
+        if offer.site not in state.lost_sites and not quotes.unguarded(state, offer)
+        for node in _open_to(state, job, offer, rate, joins, now)
         if node.id not in leaving
     ]
     if state.gated:
@@ -37,6 +38,13 @@ def for_job(state: State, job: Job, expected_ms: Millis, now: Instant, leaving: 
         return launched
     best = min(seats, key=lambda seat: (seat.total, state.nodes[seat.node].free, seat.node))
     return quotes.ranked(state, job, [best, *launched], now)
+
+
+def _open_to(state: State, job: Job, offer: Offer, rate: OfferRate, joins: bool, now: Instant) -> list[Node]:
+    """Rented nodes that it may share with others of its payer, and warm ones that it may take."""
+    shared = _with_room(state, job, offer) if joins and _leaves_free(rate) else []
+    warm = ahead.for_job(state, job, offer, now)[:LOOKED_AT] if state.warm and len(rate.nodes) == 1 else []
+    return shared + warm
 
 
 def _may_join(state: State, job: Job) -> bool:
@@ -79,7 +87,8 @@ def _seat(state: State, job: Job, offer: Offer, rate: OfferRate, node: Node, lef
     lost_ms = quotes.lost_ms(job.shape, offer, run_ms, loss) if loss else 0
     stays_ms = wait_ms + run_ms
     alone_ms = stays_ms * stays_ms // max(1, stays_ms + lasts_ms(state, node, now))
-    cost = cost_of(node_price(state, node), alone_ms) + cost_of(rate.price_per_hour, lost_ms)
+    leaving = rate.terms[0].egress  # none where it shares: see `_leaves_free`
+    cost = cost_of(node_price(state, node), alone_ms) + cost_of(rate.price_per_hour, lost_ms) + leaving
     late = cost_of(quotes.worth_of(state, job), wait_ms + lost_ms)
     return Quote(offer=offer, rate=rate, cost=cost, start_ms=wait_ms, run_ms=run_ms, total=cost + late, node=node.id)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from heapq import heappop
 
 from penstock.core.decide import (
+    ahead,
     backfill,
     defragment,
     giveback,
@@ -106,6 +107,10 @@ def decide(choices: Choices, rules: Rules) -> None:
         giveback.idle(choices, rare.idle)
     if state.idle:
         giveback.rested(choices)
+
+    # 12. Pools of warm nodes, after that: a node that a job has left may be kept instead of renting one.
+    if state.warm_offers or state.warm:
+        ahead.tend(choices)
 
 
 def hear(choices: Choices, rare: RareChanges) -> None:
@@ -416,6 +421,8 @@ def next_deadline(state: State) -> Instant:
         soonest = min([soonest, *(giveback.kept_until(state, node) for node in state.idle.values())])
     if state.reserved and not state.paused:
         soonest = min(soonest, backfill.next_at(state))
+    if state.warm_offers or state.warm:
+        soonest = min(soonest, ahead.next_at(state))
     if state.governed and state.waiting and not state.paused:
         soonest = min(soonest, _policy_changes_at(state))
     return soonest

@@ -4,6 +4,7 @@ says. `cycle` calls it.
 It comes last in a step, so that a job that bursts in the same step may have joined the node.
 """
 
+from penstock.core.decide import ahead
 from penstock.core.decide.choices import Choices
 from penstock.core.fold.state import Node, State
 from penstock.core.model.events import ReleasePromised
@@ -13,7 +14,9 @@ from penstock.core.units import Instant
 
 def idle(choices: Choices, nodes: list[Node]) -> None:
     for node in nodes:
-        if node.on or node.phase not in ("asked", "idle") or node.id in choices.state.idle:
+        if node.on or node.phase not in ("asked", "idle") or node.id in choices.state.warm:
+            continue
+        if ahead.keeps(choices, node) or node.id in choices.state.idle:
             continue
         _release(choices, node)
 

@@ -7,7 +7,7 @@ in.
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.core.decide.rules import Candidate, Verdict
+from penstock.core.decide.rules import Candidate, Verdict, cap_is_hard, is_open, price_is_bounded
 from penstock.core.model.governance import Allow, ClassRule, Governance, TeamRule
 from penstock.core.model.types import STANDING, Offer
 from penstock.core.units import MICRO, Money, ceil_div
@@ -26,6 +26,13 @@ def objections(asked: Candidate) -> Iterator[Verdict]:
     yield from _not_allowed(asked, governance.allow, "")
     yield from _not_allowed(asked, team.allow if team else None, f" for team {asked.spec.team}")
     yield from _too_dear(asked, governance)
+
+
+def may_rent(asked: Candidate) -> bool:
+    """Whether anything may be rented there, whoever it is for."""
+    told = asked.policy.governance
+    objections = (rule(asked) for rule in (is_open, price_is_bounded, cap_is_hard))
+    return not any(objections) and not any((*_not_allowed(asked, told.allow, ""), *_too_dear(asked, told)))
 
 
 def _by_class(asked: Candidate, governance: Governance) -> Iterator[Verdict]:

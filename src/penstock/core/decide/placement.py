@@ -5,6 +5,7 @@ it with the numbers it used; `cycle` decides when each is called.
 from dataclasses import replace
 
 from penstock.core.decide import (
+    ahead,
     approvals,
     colocation,
     guards,
@@ -284,6 +285,10 @@ def _why_burst(
     if len(ranked) > 1:
         after = ranked[1] if quote is ranked[0] else ranked[0]
         next_offer, next_cost = after.offer.id, after.cost
+    if quote.node in choices.state.warm:
+        return ahead.why_taken(
+            choices, job, quote, expected, ranked[1 if quote is ranked[0] else 0] if next_offer else None
+        )
     if quote.node:
         node = choices.state.nodes[quote.node]
         lasts = colocation.lasts_ms(choices.state, node, choices.now)
@@ -365,11 +370,13 @@ def wait_for_money(choices: Choices, job: Job, until: Instant, denied: Denial) -
 
 
 def fund(choices: Choices, job: Job, quote: Quote) -> tuple[Hold, ...] | Denial:
-    """Holds for this start in all scopes at once, or the scope that denies it. Joining a node needs no hold."""
+    """Holds for this start in all scopes at once, or the scope that denies it. A node that it joins has a hold; of a
+    warm one it takes that over.
+    """
     state = choices.state
-    if quote.node:
-        return ()
     most_ms = limits.needed_ms(state, job, quote.start_ms) if state.class_rules else NEVER
+    if quote.node:
+        return ahead.fund(state, job, quote, scopes_of(state, job), most_ms, choices.now)
     scopes, things, least_ms = scopes_of(state, job), _things(job, quote), state.policy.least_lease_ms
     holds = state.ledger.authorise(scopes, things, choices.now, least_ms, most_ms)
     if not state.ledger.caps or not isinstance(holds, tuple):
@@ -430,6 +437,8 @@ def promise_rented(
     rate, offer, width = quote.rate, quote.offer, job.spec.gpus
     speed = rate.speed_permille
     if quote.node:
+        for hold in holds:
+            ahead.take(choices, job, hold, because)
         return promise_start(choices, job, offer, because, width, speed, after, joins=quote.node)
     if not rate.nodes:
         return promise_start(choices, job, offer, because, width, speed, after, hold=holds[0])

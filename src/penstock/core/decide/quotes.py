@@ -63,7 +63,7 @@ def at_any_price(state: State, job: Job, expected_ms: Millis, now: Instant) -> l
     shape, quotes = job.shape, []
     left_ms = expected_ms - job.kept_ms if job.kept_ms < expected_ms else 0
     ways = shape.ways or ways_of(shape, state)
-    value = worth_of(state, job) if len(ways) > 1 or state.seats else 0  # only needed for ranking
+    value = worth_of(state, job) if len(ways) > 1 or state.seats or state.warm else 0  # only needed for ranking
     calm = not (state.lost_sites or state.probing or state.closed or state.unproved)
     for offer, rate in ways:
         if (calm and rate.endless) or available(state, offer, rate, job.spec.gpus, now):
@@ -191,8 +191,32 @@ def _rate(shape: Shape, state: State, offer: Offer) -> OfferRate:
         price_per_hour=sum(node.price_per_hour for node in terms),
         once=sum(node.fees + node.egress for node in terms),
         speed_permille=speed_on(spec, offer),
-        endless=offer.limit_gpus is None and all(size.count is None for size in offer.shapes),
+        endless=_is_endless(offer),
     )
+
+
+def node_terms(offer: Offer, shape: NodeShape, grace_ms: Millis, lease_max_ms: Millis) -> Terms:
+    """Of a node that is rented for nobody in particular."""
+    return Terms(
+        price_per_hour=shape.price_per_hour + offer.extras.per_hour,
+        most_per_hour=_ceiling(shape) + offer.extras.per_hour,
+        fees=offer.extras.launch_fee,
+        egress=0,
+        step_ms=offer.billing_step_ms,
+        minimum_ms=offer.billing_minimum_ms,
+        grace_ms=grace_ms,
+        kill_ms=offer.kill_ms,
+        lease_max_ms=lease_max_ms,
+        renewable=offer.renewable,
+    )
+
+
+def node_rate(offer: Offer, terms: Terms, gpus: int) -> OfferRate:
+    return OfferRate((gpus,), (terms,), terms.price_per_hour, terms.fees, PERMILLE, _is_endless(offer))
+
+
+def _is_endless(offer: Offer) -> bool:
+    return offer.limit_gpus is None and all(size.count is None for size in offer.shapes)
 
 
 def _ceiling(size: NodeShape) -> Money:

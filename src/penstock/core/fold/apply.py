@@ -8,7 +8,7 @@ late (an end after a loss, an answer to something that is gone) change nothing: 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from penstock.core.fold import governed, money, retries
+from penstock.core.fold import governed, money, retries, warm
 from penstock.core.fold.attempts import (
     attempt_checkpointed,
     attempt_ended,
@@ -156,6 +156,7 @@ def resumed(state: State, _: e.Resumed) -> None:
 def period_opened(state: State, event: e.PeriodOpened) -> None:
     state.ledger.open_period(event.starts_at, event.ends_at, event.period)
     state.changes.note_rare().room.update(dict.fromkeys(state.short))
+    warm.ask_again(state)
 
 
 def cap_set(state: State, event: e.CapSet) -> None:
@@ -165,6 +166,7 @@ def cap_set(state: State, event: e.CapSet) -> None:
     if event.from_file:
         state.ledger.file_caps[event.scope] = (event.per_period, event.per_hour)
     state.changes.note_rare().room[event.scope] = None
+    warm.ask_again(state)
     if event.per_period is not None and (before is None or event.per_period < before):
         state.changes.note_rare().stale = True
 
@@ -242,6 +244,7 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.CapSet: cap_set,
     e.ClockJumped: clock_jumped,
     e.DataSetRegistered: data_set_registered,
+    e.DemandForecast: warm.demand_forecast,
     e.DeadlineSet: money.deadline_set,
     e.DetailsErased: audited,
     e.EventQuarantined: event_quarantined,
@@ -268,6 +271,7 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.OfferOpened: offer_opened,
     e.OverrunFound: money.overrun_found,
     e.Paused: paused,
+    e.PayerChanged: warm.payer_changed,
     e.PeriodOpened: period_opened,
     e.PolicySet: policy_set,
     e.ReleasePromised: release_promised,
@@ -288,5 +292,7 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.TokenRevoked: audited,
     e.ValueSet: value_set,
     e.WaitPromised: wait_promised,
+    e.WarmPromised: warm.warm_promised,
+    e.WarmShort: warm.warm_short,
     e.Woke: woke,
 }

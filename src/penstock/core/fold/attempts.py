@@ -178,6 +178,8 @@ def _join(state: State, node: Node, attempt: Attempt) -> None:
     attempt.nodes = (node.id,)
     if state.idle:
         state.idle.pop(node.id, None)
+    if state.bills[node.id].owner is None:  # a node that was warm is its own now, as if rented for it
+        node.attempt, node.open = attempt.id, node.payer == attempt.job.shape.scopes
     money.join(state, node.id, attempt)
     touch_node(state, node)
     node.on[attempt.id] = attempt.width
@@ -484,6 +486,7 @@ def _end(state: State, job: Job, phase: JobPhase) -> None:
         retries.drop_stale_retries(state)
     job.attempt = None  # each knew the other: without this neither would ever be freed but by the collector
     del state.jobs[job.id]
+    state.demand.change(state.at, -job.spec.gpus)
     if state.suspended:
         state.suspended.pop(job.id, None)
     if state.approvals:

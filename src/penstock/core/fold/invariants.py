@@ -20,6 +20,7 @@ def check(state: State) -> None:
     _check_slots(state)
     _check_kept(state)
     _check_nodes(state)
+    _check_warm(state)
     for attempt in state.attempts.values():
         sold = attempt.offer.sold_by == "attempt" and not state.standing(attempt.offer)
         assert not sold or attempt.lease in state.ledger.leases, f"attempt {attempt.id} has no hold"
@@ -84,16 +85,34 @@ def _check_nodes(state: State) -> None:
 
 def _check_bills(state: State) -> None:
     """Every hold belongs to somebody."""
-    held: dict[Attempt, Money] = {bill.owner: 0 for bill in state.bills.values()}
+    held: dict[Attempt, Money] = {bill.owner: 0 for bill in state.bills.values() if bill.owner is not None}
     assert list(state.bills) == list(state.ledger.leases), "a hold has no bill"
     for name, lease in state.ledger.leases.items():
-        held[state.bills[name].owner] += lease.held
+        owner = state.bills[name].owner
+        assert (owner is None) == (name in state.warm or _is_returned(state, name)), f"hold {name} has owner {owner}"
+        if owner is not None:
+            held[owner] += lease.held
     jobs: dict[Job, Money] = {}
     for attempt, amount in held.items():
         assert attempt.held == amount, f"attempt {attempt.id}: {attempt.held} held, {amount} in its holds"
         jobs[attempt.job] = jobs.get(attempt.job, 0) + amount
     for job, amount in jobs.items():
         assert job.held == amount, f"job {job.id}: {job.held} held, {amount} in its holds"
+
+
+def _is_returned(state: State, name: str) -> bool:
+    """A node that no job took, and that its pool has given back or lost."""
+    node = state.nodes.get(name)
+    return node is not None and node.phase == "returning" and not node.attempt
+
+
+def _check_warm(state: State) -> None:
+    for name, node in state.warm.items():
+        assert state.nodes.get(name) is node, f"node {name} is warm and gone"
+        assert node.phase in ("asked", "idle"), f"node {name} is warm and {node.phase}"
+        assert not node.on, f"node {name} is warm with {list(node.on)} on it"
+        assert not node.open, f"node {name} is warm, and jobs may join it without paying"
+        assert node.payer == state.ledger.leases[name].hold.scopes, f"node {name} is paid by {node.payer}"
 
 
 def _check_limits(state: State) -> None:

@@ -8,72 +8,17 @@ kill, rounded up to the billing step. And held + spent <= cap is asked in all sc
 """
 
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final
 
+from penstock.core.fold.lease import SETTLED, Account, Lease, Parts, sum_of
 from penstock.core.model.reasons import CapBinds, Denial, PeriodUnknown, RateBinds, ScopeFrozen
 from penstock.core.model.types import Hold, Part, Terms
 from penstock.core.units import HOUR, MINUTE, MOST_MONEY, NEVER, Instant, Millis, Money, step_up
 
-Parts: TypeAlias = tuple[Part, ...]
-#: No instant: what is settled is renewed at none.
-SETTLED: Final[Instant] = -1
+__all__ = ["STOPS_BEFORE_MS", "Account", "Lease", "Ledger", "Parts", "drain_at", "renew_at", "sum_of"]
+
 #: Who has less of a lease left, and gets no other, writes its checkpoint and stops.
 STOPS_BEFORE_MS: Final[Millis] = 2 * MINUTE
-
-
-class Account:
-    """One scope in one period. `cap` None: counted, not limited."""
-
-    __slots__ = ("cap", "held", "spent")
-
-    def __init__(self, cap: Money | None) -> None:
-        self.cap, self.held, self.spent = cap, 0, 0
-
-
-class Lease:
-    """A hold and what has happened to it since."""
-
-    __slots__ = (
-        "asked",
-        "charged",
-        "charged_to",
-        "deadline_at",
-        "denied",
-        "hold",
-        "opened_at",
-        "parts",
-        "renew_at",
-        "unconfirmed",
-        "wanted_at",
-    )
-
-    def __init__(self, hold: Hold) -> None:
-        self.hold = hold
-        self.parts = hold.parts  #: held now, by period
-        self.charged: Money = 0
-        self.opened_at = self.charged_to = hold.opened_at  #: billed from; for an attempt, from when the site is asked
-        self.asked = (
-            True  #: False while an attempt waits for its data or for whoever is there before it: nothing is billed
-        )
-        self.deadline_at = hold.deadline_at  #: the latest the running thing can end by itself: what the hold covers
-        self.wanted_at = hold.deadline_at  #: what it was last asked to end at
-        self.renew_at = hold.renew_at  #: a note to renew it at another instant no longer counts
-        self.denied = False
-        self.unconfirmed = False  #: a deadline was asked for and not yet answered
-
-    def ask(self, at: Instant) -> None:
-        """The site is asked for it now: from here on it is billed."""
-        self.asked = True
-        self.opened_at = self.charged_to = at
-
-    @property
-    def held(self) -> Money:
-        return sum_of(self.parts)
-
-    @property
-    def worst_at(self) -> Instant:
-        """The instant after which nothing more can be billed, if nobody does anything."""
-        return self.deadline_at + self.hold.terms.grace_ms + self.hold.terms.kill_ms
 
 
 class Ledger:
@@ -159,6 +104,35 @@ class Ledger:
             return longest
         deadline, (parts,) = longest
         return deadline, parts
+
+    def handover(
+        self, lease: Lease, scopes: tuple[str, ...], terms: Terms, now: Instant, least_ms: Millis, most_ms: Millis
+    ) -> Hold | Denial:
+        """A hold with which others pay for the same thing from now on, or which of their scopes forbids it.
+
+        It ends no sooner than the one before: until the provider confirms otherwise, the thing may last that long.
+        """
+        left_ms = lease.deadline_at - now
+        least_ms, most_ms = max(least_ms, left_ms), max(most_ms, left_ms)
+        if not terms.renewable:
+            least_ms = most_ms = left_ms
+        wanted = [(lease.hold.id, terms)]
+        charged = self.charge(lease, now)
+        self._leave(lease, charged, -1)  # as if it were charged and its hold returned already
+        longest: tuple[Instant, list[Parts]] | Denial | None = self._rate_denial(scopes, wanted)
+        longest = longest or self._longest(scopes, wanted, now, lease.opened_at, (), least_ms, most_ms=most_ms)
+        self._leave(lease, charged, 1)
+        if not isinstance(longest, tuple):
+            return longest
+        deadline, (parts,) = longest
+        again = renew_at(now, deadline) if terms.renewable else lease.renew_at
+        return Hold(lease.hold.id, scopes, terms, lease.opened_at, deadline, again, parts)
+
+    def _leave(self, lease: Lease, charged: Parts, sign: int) -> None:
+        self._hold(lease.hold.scopes, lease.parts, sign)
+        self._hold(lease.hold.scopes, charged, -sign)
+        for scope in lease.hold.scopes:
+            self.rates[scope] += sign * lease.hold.terms.most_per_hour
 
     def charge(self, lease: Lease, until: Instant) -> Parts:
         """What was metered since the last charge, by period; fees with the first."""
@@ -273,6 +247,19 @@ class Ledger:
         self._hold(lease.hold.scopes, lease.parts, -1)
         self._hold(lease.hold.scopes, parts, 1)
         lease.parts, lease.deadline_at, lease.renew_at, lease.denied = parts, deadline_at, renew_at, False
+
+    def hand_over(self, lease: Lease, now: Instant, charged: Parts, hold: Hold) -> None:
+        """What was metered so far is spent by those who paid for it; from now on others do."""
+        self._spend(lease, charged)
+        self._hold(lease.hold.scopes, lease.parts, -1)
+        self._hold(hold.scopes, hold.parts, 1)
+        for scope in lease.hold.scopes:
+            self.rates[scope] -= lease.hold.terms.most_per_hour
+        for scope in hold.scopes:
+            self.rates[scope] = self.rates.get(scope, 0) + hold.terms.most_per_hour
+        lease.hold, lease.parts, lease.charged_to = hold, hold.parts, now
+        lease.deadline_at = lease.wanted_at = hold.deadline_at
+        lease.renew_at, lease.denied = hold.renew_at, False
 
     def settle(self, lease: Lease, charged: Parts) -> None:
         hold = lease.hold
@@ -454,10 +441,6 @@ class Ledger:
         if account is None:
             account = self.accounts[key] = Account(self.caps.get(scope))
         return account
-
-
-def sum_of(parts: Parts) -> Money:
-    return parts[0].amount if len(parts) == 1 else sum([part.amount for part in parts])  # nearly always one period
 
 
 def renew_at(now: Instant, deadline: Instant) -> Instant:

@@ -17,10 +17,10 @@ from penstock.core.units import Money
 ALARMS_KEPT = 20
 
 
-def open_lease(state: State, hold: Hold, owner: Attempt, gpus: int) -> Lease:
-    """Held for this attempt, which has so many GPUs of what is rented."""
+def open_lease(state: State, hold: Hold, owner: Attempt | None, gpus: int, offer: str = "") -> Lease:
+    """Held for this attempt, which has so many GPUs of what is rented; or for nobody yet."""
     lease = state.ledger.open(hold)
-    bill = state.bills[hold.id] = Bill(owner, gpus, hold.opened_at)
+    bill = state.bills[hold.id] = Bill(owner, gpus, hold.opened_at, offer)
     heappush(state.renewals, (hold.renew_at, hold.id, lease))
     _hold(state, lease, bill, sum_of(hold.parts))
     return lease
@@ -33,6 +33,8 @@ def bind_to_jobs(state: State) -> None:
     ledger = state.ledger
     for lease in ledger.leases.values():
         bill = state.bills[lease.hold.id]
+        if bill.owner is None:
+            continue
         job = bill.owner.job
         scope = "job:" + job.id
         alone = all(share.attempt.job is job for share in bill.shares.values())
@@ -47,6 +49,9 @@ def join(state: State, hold: str, attempt: Attempt) -> None:
     bill = state.bills[hold]
     bill.count(state.at)
     bill.shares[attempt.id] = BillShare(attempt, attempt.width)
+    if bill.owner is None:  # a node that was warm: its payer has changed already
+        bill.owner, lease = attempt, state.ledger.leases[hold]
+        _hold(state, lease, bill, lease.held)
 
 
 def leave(state: State, hold: str, attempt: Attempt) -> None:
@@ -59,12 +64,14 @@ def leave(state: State, hold: str, attempt: Attempt) -> None:
 def _hold(state: State, lease: Lease, bill: Bill, more: Money) -> None:
     """From now on so much more is held, or less."""
     owner = bill.owner
-    owner.held += more
-    owner.job.held += more
+    if owner is not None:
+        owner.held += more
+        owner.job.held += more
     if state.touched is not None:
         state.touched.leases[lease], state.touched.bills[lease.hold.id] = None, bill
         _touch_spend(state.touched, lease, lease.parts)
-        for attempt in (owner, *(share.attempt for share in bill.shares.values())):
+        sharing = [share.attempt for share in bill.shares.values()]
+        for attempt in sharing if owner is None else (owner, *sharing):
             touch_attempt(state, attempt)
             touch_job(state, attempt.job)
 
@@ -80,16 +87,25 @@ def _charge(state: State, lease: Lease, bill: Bill, charged: Parts) -> None:
     """A recorded amount, split by the GPUs that each attempt had since the last one, and for how long."""
     owner, total = bill.owner, sum_of(charged)
     if state.touched is not None:
-        state.touched.charges.append((owner, total))
+        state.touched.charges.append((bill.offer, _team_of(lease, owner), total))
         _touch_spend(state.touched, lease, charged)
-    if len(bill.shares) == 1 and owner.id in bill.shares:  # nearly always: nobody shares it
+    if owner is None:
+        bill.counted_to = state.at
+    elif len(bill.shares) == 1 and owner.id in bill.shares:  # nearly always: nobody shares it
         bill.shares[owner.id].gpu_ms, bill.counted_to = 0, state.at
         _pay(state, lease, owner, total)
     else:
-        _split(state, lease, bill, total)
+        _split(state, lease, bill, owner, total)
 
 
-def _split(state: State, lease: Lease, bill: Bill, total: Money) -> None:
+def _team_of(lease: Lease, owner: Attempt | None) -> str:
+    """Whose charge it is; of a warm node, the team whose budget pays, if it is a team's."""
+    if owner is not None:
+        return owner.job.spec.team
+    return next((scope.removeprefix("team:") for scope in lease.hold.scopes if scope.startswith("team:")), "")
+
+
+def _split(state: State, lease: Lease, bill: Bill, owner: Attempt, total: Money) -> None:
     bill.count(state.at)
     left, whole = total, sum([share.gpu_ms for share in bill.shares.values()])
     for share in list(bill.shares.values()):
@@ -100,7 +116,7 @@ def _split(state: State, lease: Lease, bill: Bill, total: Money) -> None:
         share.gpu_ms = 0
         if not share.gpus:  # it has left, and paid
             del bill.shares[share.attempt.id]
-    _pay(state, lease, bill.owner, left)  # what rounding leaves
+    _pay(state, lease, owner, left)  # what rounding leaves
 
 
 def _touch_spend(touched: Touched, lease: Lease, parts: Parts) -> None:
@@ -135,6 +151,23 @@ def lease_renewed(state: State, event: e.LeaseRenewed) -> None:
     renew_later(state, lease)
     state.changes.review.append(event.hold)
     state.changes.actions.append(SetDeadline(event.hold, event.deadline_at))
+
+
+def change_payer(state: State, event: e.PayerChanged, offer: str) -> None:
+    """Those before are charged, and their hold returned; the hold of those after is open. Nobody owns it yet: a job
+    does when its attempt joins the node.
+    """
+    lease, bill = state.ledger.leases[event.node], state.bills[event.node]
+    before = lease.parts
+    _charge(state, lease, bill, event.charged)
+    _hold(state, lease, bill, -sum_of(before))
+    state.ledger.hand_over(lease, event.at, event.charged, event.hold)
+    bill = state.bills[event.node] = Bill(None, 0, event.at, offer)
+    _hold(state, lease, bill, 0)
+    if event.hold.terms.renewable:
+        lease.unconfirmed = True
+        state.changes.actions.append(SetDeadline(event.node, event.hold.deadline_at))
+    renew_later(state, lease)
 
 
 def renewal_denied(state: State, event: e.RenewalDenied) -> None:

@@ -108,6 +108,7 @@ def _admit(state: State, job_id: str, spec: JobSpec, at: Instant, shape: Shape) 
     job = Job(job_id, state.seq, spec, at, shape)
     state.seq += 1
     state.jobs[job_id] = job
+    state.demand.change(at, spec.gpus)
     if state.touched is not None:
         state.touched.jobs[job] = ""
     cap = cap_of(state, spec)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from penstock.core.fold import governed, retries
+from penstock.core.fold import governed, retries, warm
 from penstock.core.fold.attempts import (
     WANTS_A_PERSON,
     begin_if_ready,
@@ -39,6 +39,7 @@ def site_joined(state: State, event: e.SiteJoined) -> None:
         _count(state, offer)
     state.changes.freed = True
     set_open(state)
+    warm.note_pools(state)
     judge_anew(state)
 
 
@@ -86,6 +87,7 @@ def site_removed(state: State, event: e.SiteRemoved) -> None:
         state.closed.pop(name, None)
         state.refusals.pop(name, None)
         state.probing.pop(name, None)
+    warm.note_pools(state)
     if not state.offers:  # without offers nothing is judged: what the last verdicts allowed is not there
         for shape in state.shape_list:
             shape.standing, shape.rented, shape.excluded = (), (), ()
@@ -187,6 +189,8 @@ def node_notice(state: State, event: e.NodeNotice) -> None:
     if node is not None and node.phase in ("idle", "busy"):
         close_to_others(state, node)
         state.changes.note_rare().noticed.append((node, event.words))
+        if state.warm.pop(node.id, None) is not None:  # no job shall take it
+            state.changes.note_rare().idle.append(node)
     elif attempt is not None:
         state.changes.note_rare().noticed.append((attempt, event.words))
 
@@ -210,6 +214,9 @@ def _gone(state: State, node: Node, billed: bool, lost: bool = False, refused: b
     move_node(state, node, "gone")
     del state.nodes[node.id]
     state.idle.pop(node.id, None)
+    state.warm.pop(node.id, None)
+    if state.probing and state.probing.get(node.offer.id) == node.id:
+        del state.probing[node.offer.id]
     close_to_others(state, node)
     state.in_use[node.offer.id, node.gpus] -= 1
     if billed:
@@ -238,6 +245,9 @@ def release_promised(state: State, event: e.ReleasePromised) -> None:
     node = state.nodes[event.node]
     move_node(state, node, "returning")
     state.idle.pop(node.id, None)
+    state.warm.pop(node.id, None)
+    if state.probing and state.probing.get(node.offer.id) == node.id:
+        del state.probing[node.offer.id]
     close_to_others(state, node)
     # Never renewed again: if the release fails for good, its deadline ends it.
     state.ledger.leases[node.id].renew_at = NEVER

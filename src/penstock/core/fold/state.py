@@ -8,16 +8,18 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
+from penstock.core.fold.demand import HourlyDemand
 from penstock.core.fold.fair_share import Use
 from penstock.core.fold.learned import Losses, Starts, Uplink
 from penstock.core.fold.ledger import Lease, Ledger
 from penstock.core.fold.pool import Pool, Slots
 from penstock.core.fold.runtimes import LifeTable, Recent, Runtimes
+from penstock.core.ids import is_ahead
 from penstock.core.model.actions import Action, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
-from penstock.core.model.events import ApprovalAnswered, ApprovalAsked, CapRaiseAsked, StartPromised
+from penstock.core.model.events import ApprovalAnswered, ApprovalAsked, CapRaiseAsked, DemandForecast, StartPromised
 from penstock.core.model.governance import ClassRule, ShapedBy, TeamRule
 from penstock.core.model.lifecycle import AttemptPhase, JobPhase, NodePhase
-from penstock.core.model.reasons import Reason, StartFailed
+from penstock.core.model.reasons import Denial, Reason, StartFailed
 from penstock.core.model.types import STANDING, DataSet, JobSpec, Offer, Policy, Site
 from penstock.core.units import NEVER, PERMILLE, Instant, Millis, Money
 from penstock.core.values import value
@@ -127,7 +129,8 @@ class Node:
     """
 
     __slots__ = (
-        "asked_at", "attempt", "free", "gpus", "id", "idle_at", "leaves", "offer", "on", "open", "payer", "phase",
+        "asked_at", "attempt", "because", "free", "gpus", "id", "idle_at", "leaves", "offer", "on", "open", "payer",
+        "phase",
     )  # fmt: skip
 
     def __init__(
@@ -141,6 +144,7 @@ class Node:
         self.open = True  #: whether other jobs may join
         self.free = 0  #: spare GPUs, its key in `State.seats`
         self.leaves = False  #: the output of the attempt it was launched for has left
+        self.because: Reason | None = None  #: for display: why a pool rented or kept it
 
     @property
     def to_spare(self) -> int:
@@ -159,14 +163,15 @@ class BillShare:
 class Bill:
     """The attempt that a hold was opened for, and those that share its cost: a rented node may have several.
 
-    An ended attempt stays here until its use is charged.
+    An ended attempt stays here until its use is charged. A warm node has no owner: its pool's budget pays.
     """
 
-    __slots__ = ("counted_to", "owner", "shares")
+    __slots__ = ("counted_to", "offer", "owner", "shares")
 
-    def __init__(self, owner: Attempt, gpus: int, opened_at: Instant) -> None:
+    def __init__(self, owner: Attempt | None, gpus: int, opened_at: Instant, offer: str = "") -> None:
         self.owner, self.counted_to = owner, opened_at
-        self.shares = {owner.id: BillShare(owner, gpus)}
+        self.offer = offer if owner is None else owner.offer.id  #: for display
+        self.shares = {} if owner is None else {owner.id: BillShare(owner, gpus)}
 
     def count(self, at: Instant) -> None:
         """Add up GPU-time up to now; call it before anybody joins or leaves."""
@@ -309,20 +314,19 @@ class Touched:
         self.leases: dict[Lease, None] = {}
         self.bills: dict[str, Bill] = {}  #: of those leases
         self.spend: dict[tuple[tuple[str, ...], str], None] = {}  #: scopes and period whose accounts changed
-        self.charges: list[tuple[Attempt, Money]] = []  #: whose hold was charged, and how much
+        self.charges: list[tuple[str, str, Money]] = []  #: offer and team of a hold that was charged, and how much
 
 
 class State:
     __slots__ = (
         "aim", "alarms", "approvals", "at", "at_once", "attempts", "away", "bills", "busy_since", "changes",
-        "class_preempts", "class_rules", "closed", "data", "delay_costs", "egress", "ended", "followers", "gated",
-        "governed", "history", "hours", "idle", "in_use", "jobs", "lane_of", "lanes", "ledger", "line", "losses",
-        "lost_sites", "newest", "nodes", "numbered", "offers", "on_demand", "on_node", "owed", "paused", "policy",
-        "pools", "probing", "promised", "raises", "refusals", "renewals", "replicas", "reserved", "retries",
-        "revision", "run_ends", "seats", "seq", "shape_list", "shapes", "short", "sites", "stale_shapes", "starts",
-        "steps", "suspended", "team_rules", "team_shares", "timers", "touched", "unproved", "uses", "value_per_hour",
-        "waiting",
-        "yielding",
+        "class_preempts", "class_rules", "closed", "data", "delay_costs", "demand", "egress", "ended", "followers",
+        "forecast", "gated", "governed", "history", "hours", "idle", "in_use", "jobs", "lane_of", "lanes", "ledger",
+        "line", "losses", "lost_sites", "newest", "nodes", "numbered", "offers", "on_demand", "on_node", "owed",
+        "paused", "policy", "pools", "probing", "promised", "raises", "refusals", "renewals", "replicas", "reserved",
+        "retries", "revision", "run_ends", "seats", "seq", "shape_list", "shapes", "short", "sites", "stale_shapes",
+        "starts", "steps", "suspended", "team_rules", "team_shares", "timers", "touched", "unproved", "uses",
+        "value_per_hour", "waiting", "warm", "warm_numbered", "warm_offers", "warm_short", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -386,6 +390,13 @@ class State:
             tuple[Instant, int, Attempt]
         ] = []  #: when a running attempt must stop for its class's limit
         self.idle: dict[str, Node] = {}  #: rented nodes that are kept though nothing is on them
+        #: Nodes that were rented ahead, or kept, and that no job has taken: asked for, or idle. Each is its pool's.
+        self.warm: dict[str, Node] = {}
+        self.warm_offers: dict[str, Offer] = {}  #: offers with a pool
+        self.warm_short: dict[str, tuple[Instant, Denial]] = {}  #: pools without money: asked again then, and why
+        self.warm_numbered = 0  #: nodes that were rented ahead so far
+        self.demand = HourlyDemand()
+        self.forecast: DemandForecast | None = None  #: the latest
         self.ledger = Ledger()
         self.bills: dict[str, Bill] = {}  #: by hold, while it is open
         self.history: Runtimes = Recent()
@@ -477,7 +488,7 @@ class State:
         yield from ((job.id, list(job.setbacks.items())) for job in self.jobs.values() if job.setbacks)
         yield from ((j.shape.number, j.attempt and j.attempt.id, j.next and j.next.id) for j in self.jobs.values())
         yield from (_plain(attempt, ("job", "offer")) for attempt in self.attempts.values())
-        yield from (_plain(node, ("offer",)) for node in self.nodes.values())
+        yield from (_plain(node, ("because", "offer")) for node in self.nodes.values())
         yield [(key, list(nodes)) for key, nodes in self.seats.items()]
         yield from ((shape.number, shape.standing, shape.rented, shape.judged) for shape in self.shape_list)
         yield from (sorted({job.seq for _, job in lane.heap if job.queued}) for lane in self.lanes)
@@ -504,13 +515,20 @@ class State:
             yield [(job, *map(list, _said(known))) for job, known in self.approvals.items()]
         if self.raises:
             yield list(self.raises.items())
+        if self.warm_offers or self.warm_numbered:
+            yield (list(self.warm), list(self.warm_offers), list(self.warm_short.items()), self.warm_numbered)
+            yield (self.forecast, _plain(self.demand, ()))
         if ledger.file_caps:  # older journals have none, and keep their digests
             yield list(ledger.file_caps.items())
         yield [(key, a.cap, a.held, a.spent) for key, a in ledger.accounts.items()]
         yield list(ledger.rates.items())
         yield from (_plain(lease, ()) for lease in ledger.leases.values())
         yield from (
-            (bill.owner.id, bill.counted_to, [(name, share.gpus, share.gpu_ms) for name, share in bill.shares.items()])
+            (
+                "" if bill.owner is None else bill.owner.id,
+                bill.counted_to,
+                [(name, share.gpus, share.gpu_ms) for name, share in bill.shares.items()],
+            )
             for bill in self.bills.values()
         )
         yield from (_plain(starts, ()) for starts in self.starts.values())
@@ -568,7 +586,9 @@ def _places(state: State, attempt: Attempt) -> tuple[str, ...]:
 
 
 def launch_action(state: State, node: Node) -> LaunchNode:
-    return LaunchNode(node.id, node.offer.id, node.gpus, node.attempt, state.ledger.leases[node.id].wanted_at)
+    """One that was rented ahead is asked for alike after a job has taken it: it is for nobody in particular."""
+    attempt = "" if is_ahead(node.id) else node.attempt
+    return LaunchNode(node.id, node.offer.id, node.gpus, attempt, state.ledger.leases[node.id].wanted_at)
 
 
 def without(names: tuple[str, ...], name: str) -> tuple[str, ...]:

@@ -312,6 +312,15 @@ class DetailsErased:
 
 
 @value
+class DemandForecast:
+    """GPUs wanted in each of the next hours, queued jobs included, from the hours that were. Told once an hour."""
+
+    at: Instant
+    starts_at: Instant  # of the first of these hours
+    hours: tuple[tuple[int, int, int], ...]  # P10, P50 and P90 of each, in thousandths of a GPU
+
+
+@value
 class NodeReady:
     """A rented node can be used, or a standing one is back."""
 
@@ -594,6 +603,41 @@ class StartPromised:
 
 
 @value
+class WarmPromised:
+    """This node is rented before a job asks for it, on the budget of its offer's pool."""
+
+    at: Instant
+    offer: str
+    ask: NodeAsk
+    because: Reason
+
+
+@value
+class PayerChanged:
+    """Somebody else pays for this rented node from now on: the job that takes a warm one, or the pool that keeps one.
+
+    The one before is charged for what was metered until now.
+    """
+
+    at: Instant
+    node: str
+    job: str  # empty: the pool of its offer
+    charged: tuple[Part, ...]
+    hold: Hold
+    because: Reason
+
+
+@value
+class WarmShort:
+    """A pool has fewer nodes than it should: its budget has no room. It is asked again then, or when caps change."""
+
+    at: Instant
+    offer: str
+    until_at: Instant
+    because: Denial
+
+
+@value
 class ReservePromised:
     """These nodes of a standing offer are kept for this job as they come free, until it starts or one is lost. Others
     start there only as backfills.
@@ -740,6 +784,7 @@ Fact: TypeAlias = (
     | Resumed
     | PeriodOpened
     | HoursOpened
+    | DemandForecast
     | CapSet
     | CapRaiseAsked
     | CapRaiseDenied
@@ -782,6 +827,9 @@ Promise: TypeAlias = (
     | WaitPromised
     | ApprovalAsked
     | StartPromised
+    | WarmPromised
+    | PayerChanged
+    | WarmShort
     | ReservePromised
     | ValueSet
     | StopPromised

@@ -125,6 +125,62 @@ class JoinsNode:
 
 
 @value
+class TakesWarmNode:
+    """Burst: onto a node that was rented ahead and waits for a job. It pays for it from now on."""
+
+    waited_ms: Millis
+    start_ms: Millis  # until the node is ready
+    idle_ms: Millis  # that it was kept for somebody, on its pool's budget
+    expected_run_ms: Millis
+    cost: Money
+    next_offer: str  # the cheapest node of its own, empty if there was none
+    next_cost: Money
+    kind: Literal["TakesWarmNode"] = "TakesWarmNode"
+
+
+@value
+class KeptWarm:
+    """A node is rented ahead, or kept when a job has left it, because its pool has fewer than it should."""
+
+    wanted: int  # nodes in the pool
+    has: int  # before this one
+    budget: str  # the scope that pays
+    until_at: Instant  # when its hours end; NEVER: they do not
+    source: str
+    kind: Literal["KeptWarm"] = "KeptWarm"
+
+
+@value
+class WantedSoon:
+    """The same, by forecast: as many GPUs more are very likely to be wanted within the time that a node takes to start.
+
+    All in thousandths of a GPU but what a pool counts.
+    """
+
+    wanted: int  # nodes in the pool
+    has: int
+    budget: str
+    start_ms: Millis
+    p10: int  # GPUs wanted then
+    p50: int
+    p90: int
+    now: int  # GPUs wanted now
+    impatient: int  # of these, by queued jobs whose patience ends within that time
+    free: int  # on owned and reserved nodes
+    source: str
+    kind: Literal["WantedSoon"] = "WantedSoon"
+
+
+@value
+class WarmEnds:
+    """A node that no job took is given back."""
+
+    idle_ms: Millis
+    cause: Literal["hours", "forecast", "pool", "money", "lease"]
+    kind: Literal["WarmEnds"] = "WarmEnds"
+
+
+@value
 class CheaperElsewhere:
     """Moved between rented places: what is left would cost more there than here, and the move."""
 
@@ -480,7 +536,7 @@ class AboveShare:
 
 
 #: Why a job burst, as the engine weighed it.
-Burst: TypeAlias = PatienceOver | NotWorthWaiting | JoinsNode | QueueFull | LostNode | AboveShare
+Burst: TypeAlias = PatienceOver | NotWorthWaiting | JoinsNode | TakesWarmNode | QueueFull | LostNode | AboveShare
 
 
 @value
@@ -682,6 +738,10 @@ Reason: TypeAlias = (
     | RanTooLong
     | LeaseEnds
     | NodeTakenSoon
+    | TakesWarmNode
+    | KeptWarm
+    | WantedSoon
+    | WarmEnds
     | NeverStarted
 )
 REASONS: Final[dict[str, type]] = {cls.__name__: cls for cls in get_args(Reason)}

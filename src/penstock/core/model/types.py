@@ -2,7 +2,7 @@
 
 from typing import Final, Literal, TypeAlias
 
-from penstock.core.model.governance import NONE, Governance
+from penstock.core.model.governance import NONE, Governance, Window
 from penstock.core.units import DAY, GB, HOUR, MINUTE, PERMILLE, Instant, Millis, Money, ceil_div
 from penstock.core.values import value
 
@@ -61,6 +61,18 @@ class Quoted:
 
 
 @value
+class WarmPool:
+    """Nodes of an offer that are rented before a job asks for them, on a budget of their own."""
+
+    nodes: int  # so many are kept; with a forecast, at most
+    gpus: int  # of each
+    scopes: tuple[str, ...]  # who pays while no job is on them
+    hours: Window | None = None  # None: always
+    forecast: bool = False  # only as many as are very likely to be wanted within their own start
+    source: str = ""  # file and line
+
+
+@value
 class Offer:
     """One kind of capacity at a site."""
 
@@ -84,6 +96,7 @@ class Offer:
     family: str = ""  # of its node type, as the cloud names it: `p5`
     closed: str = ""  # the file that closes it, with its line: no new attempt starts there; empty: it is open
     renewable: bool = True  # False: a node's deadline is fixed when it is rented: its one lease is for its whole life
+    warm: WarmPool | None = None
 
 
 @value

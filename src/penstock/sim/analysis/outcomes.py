@@ -12,6 +12,7 @@ from penstock.core.ids import members
 from penstock.core.model import events as e
 from penstock.core.model import reasons as r
 from penstock.core.model.reasons import Reason
+from penstock.core.model.types import Part
 from penstock.core.units import HOUR, MICRO, NEVER, Instant, Millis, Money
 from penstock.core.values import value
 from penstock.explain.sentences import Say, sentence
@@ -146,7 +147,7 @@ class Watch:
         self.fared: dict[str, Fared] = {}
         self.live: dict[str, tuple[Fared, Instant, bool, int]] = {}  #: attempt: whose, started, rented, output
         self.promised: dict[str, e.StartPromised] = {}
-        self.payers: dict[str, tuple[Fared, str]] = {}  #: of a hold: the job, and the team that pays
+        self.payers: dict[str, tuple[Fared | None, str]] = {}  #: of a hold: the job, if any, and the team that pays
         self.outputs: dict[str, int] = {}  #: of jobs that have some
         self.copying: dict[tuple[str, str], str] = {}  #: data set and site: the team that asked first
         self.team_cost: dict[str, Money] = {}
@@ -216,7 +217,8 @@ class Watch:
 
     def renewal_denied(self, event: e.RenewalDenied) -> None:
         fared, _ = self.payers[event.hold]
-        self._note_cap(fared, event.because)
+        if fared is not None:
+            self._note_cap(fared, event.because)
 
     def _note_cap(self, fared: Fared, because: Reason) -> None:
         if isinstance(because, r.CapBinds | r.RateBinds | r.Paced):
@@ -282,10 +284,22 @@ class Watch:
         fared.ran_ms += event.at - started_at
         return fared, rented, output
 
+    def rented_ahead(self, event: e.WarmPromised) -> None:
+        self.payers[event.ask.hold.id] = (None, _budget(event.ask.hold.scopes))
+
+    def changes_payer(self, event: e.PayerChanged) -> None:
+        self._charge(event.node, event.charged)
+        fared, scopes = self.fared.get(event.job), event.hold.scopes
+        self.payers[event.node] = (fared, _budget(scopes) if fared is None else _team(scopes, fared))
+
     def charged(self, event: e.LeaseRenewed | e.Settled) -> None:
-        fared, team = self.payers[event.hold]
-        amount = sum([part.amount for part in event.charged])
-        fared.cost += amount
+        self._charge(event.hold, event.charged)
+
+    def _charge(self, hold: str, charged: tuple[Part, ...]) -> None:
+        fared, team = self.payers[hold]
+        amount = sum([part.amount for part in charged])
+        if fared is not None:
+            fared.cost += amount
         self.team_cost[team] = self.team_cost.get(team, 0) + amount
 
     def settled(self, event: e.Settled) -> None:
@@ -368,6 +382,11 @@ class Watch:
         )
 
 
+def _budget(scopes: tuple[str, ...]) -> str:
+    """The team, or else the scope, that pays for a warm node."""
+    return next((scope[5:] for scope in scopes if scope.startswith("team:")), scopes[-1])
+
+
 def _team(scopes: tuple[str, ...], fared: Fared) -> str:
     return next((scope[5:] for scope in scopes if scope.startswith("team:")), fared.team)
 
@@ -391,6 +410,8 @@ NOTE: Final[dict[type, Callable[[Watch, Any], None]]] = {
     e.AttemptLost: Watch.broken_off,
     e.AttemptRefused: Watch.broken_off,
     e.LeaseRenewed: Watch.charged,
+    e.PayerChanged: Watch.changes_payer,
+    e.WarmPromised: Watch.rented_ahead,
     e.Settled: Watch.settled,
     e.ReplicaLanded: Watch.landed,
 }

@@ -18,7 +18,7 @@ from penstock.core.engine import Engine, Step
 from penstock.core.fold.runtimes import LifeTable
 from penstock.core.ids import job_of
 from penstock.core.model import events as e
-from penstock.core.model.types import GpuChoice, NodeShape, Policy, Site
+from penstock.core.model.types import GpuChoice, NodeShape, Part, Policy, Site
 from penstock.core.units import DAY, HOUR, SECOND, Instant, Millis, Money
 from penstock.core.values import value
 from penstock.kube import annotations
@@ -228,12 +228,14 @@ class _Seen:
         self.burst: dict[str, None] = {}
         self.kept_home: dict[str, None] = {}
         self.cost: dict[str, Money] = {}
+        self.payers: dict[str, str] = {}  #: of nodes that were warm: the job that took one
         self.note: Mapping[type, Callable[[Any], None]] = {
             e.JobSubmitted: lambda event: self.submitted.__setitem__(event.job, event.at),
             e.AttemptStarted: self._started,
             e.StartPromised: self._promised,
             e.WaitPromised: self._waits,
             e.LeaseRenewed: self._charged,
+            e.PayerChanged: self._changes_payer,
             e.Settled: self._charged,
         }
 
@@ -254,8 +256,16 @@ class _Seen:
             self.kept_home[event.job] = None
 
     def _charged(self, event: e.LeaseRenewed | e.Settled) -> None:
-        job = job_of(event.hold)
-        self.cost[job] = self.cost.get(job, 0) + sum(part.amount for part in event.charged)
+        self._charge(event.hold, event.charged)
+
+    def _changes_payer(self, event: e.PayerChanged) -> None:
+        self._charge(event.node, event.charged)
+        self.payers[event.node] = event.job
+
+    def _charge(self, hold: str, charged: tuple[Part, ...]) -> None:
+        """Of a warm node that no job has taken: nobody's."""
+        job = self.payers.get(hold, job_of(hold))
+        self.cost[job] = self.cost.get(job, 0) + sum(part.amount for part in charged)
 
     def waited_ms(self, job: str) -> Millis:
         return self.began.get(job, self.submitted.get(job, 0)) - self.submitted.get(job, 0)

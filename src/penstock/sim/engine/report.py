@@ -129,6 +129,9 @@ class Tally:
                 life.rented = True
                 self.cloud_jobs += 1
 
+    def rented_ahead(self, event: e.WarmPromised) -> None:  # noqa: ARG002 - it counts, whatever it is
+        self.launches += 1
+
     def started(self, event: e.AttemptStarted) -> None:
         live = self.live.get(event.attempt)
         if live is None:
@@ -263,4 +266,5 @@ NOTE: Final[dict[type, Callable[[Tally, Any], None]]] = {
     e.AttemptLost: Tally.broken_off,
     e.AttemptRefused: Tally.dropped,
     e.StopPromised: Tally.stop_promised,
+    e.WarmPromised: Tally.rented_ahead,
 }

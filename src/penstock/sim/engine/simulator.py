@@ -13,6 +13,7 @@ from penstock.core.ids import members
 from penstock.core.model import events as e
 from penstock.core.model.types import DataSet, Policy, Site
 from penstock.core.units import DAY, NEVER, Instant, Millis, Money
+from penstock.forecast import live as live_forecast
 from penstock.policy import hours
 from penstock.policy.rules import PolicyRules
 from penstock.sim.engine.chance import normal
@@ -107,6 +108,8 @@ def _run(
     handle, do, state = engine.handle, world.do, engine.state
     step = handle(*first, *hours.due(state, first, first[0].at))
     see(step, engine)
+    for action in step.actions:  # pools of warm nodes are filled at once
+        do(action, first[0].at)
     coming, total = 0, len(jobs)
     comes_at = jobs[0].submit_at if jobs else NEVER
     month = first[0].at // MONTH_MS + 2
@@ -139,8 +142,9 @@ def _run(
                     return
             if not facts and deadline > now:  # the world's event for now was cancelled
                 continue
-            if state.policy.governance.windows:
+            if state.policy.governance.windows or state.warm_offers:
                 facts += hours.due(state, facts, now)
+                facts += live_forecast.due(state, now)
             if not facts:
                 facts.append(e.Woke(now))
         step = handle(*facts)
@@ -148,10 +152,18 @@ def _run(
         actions = step.actions
         for action in actions:
             do(action, now)
+        if state.warm_offers and coming == total:
+            world.soon += [(_close_pools, site) for site in state.sites.values()]
         if coming < total or actions or state.attempts or state.nodes:
             moved_at = now
         elif not state.jobs or now - moved_at > 2 * MONTH_MS:  # the rest waits for money that no period will have
             return
+
+
+def _close_pools(site: Site, now: Instant) -> list[e.Fact]:
+    """After the last submission nobody keeps nodes for another job: a run would never end."""
+    offers = tuple(replace(offer, warm=None) for offer in site.offers)
+    return [e.SiteJoined(now, replace(site, offers=offers))] if offers != site.offers else []
 
 
 class _Standstill:

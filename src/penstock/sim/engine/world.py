@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final, TypeAlias
 
-from penstock.core.ids import node_id, standing_node
+from penstock.core.ids import is_ahead, node_id, standing_node
 from penstock.core.model import actions as a
 from penstock.core.model import events as e
 from penstock.core.model.types import STANDING, DataSet, JobSpec, Offer, Site
@@ -154,7 +154,15 @@ class World:
         self.deadlines[node] = action.deadline_at
         self.meter[node] = (now, None)
         self._later(ready_at, self._ready, node)
+        if not action.attempt:  # nothing runs there whose deadline would end it
+            self._later(action.deadline_at, self._expire, node)
         self._doom(offer, node, now, self._lose_node)
+
+    def _expire(self, node: str, now: Instant) -> list[e.Fact]:
+        """A node on which nothing runs ends by itself, unless its deadline was moved."""
+        if node not in self.nodes or any(attempt in self.runs for attempt in self.nodes[node][2]):
+            return []
+        return self._end_node(node, now) if now >= self.deadlines[node] else []
 
     def _has_room(self, offer: Offer, now: Instant) -> bool:
         return offer.id not in self.zones or self.zones[offer.id].up(now)
@@ -246,6 +254,8 @@ class World:
         thing = action.thing
         if thing in self.deadlines:
             self.deadlines[thing] = action.deadline_at
+        if thing in self.nodes and is_ahead(thing):
+            self._later(action.deadline_at, self._expire, thing)
         for attempt in self.nodes[thing][2] if thing in self.nodes else (thing,):
             run = self.runs.get(attempt)
             if run is not None and thing in run.deadlines:

@@ -14,6 +14,7 @@ TOLD: Final[dict[str, tuple[str, str]]] = {
     "StartPromised": ("start", ""),
     "WaitPromised": ("wait", "is queued"),
     "ReservePromised": ("wait", "has nodes reserved"),
+    "WarmShort": ("no", ""),
     "StopPromised": ("back", "is stopping"),
     "JobRefused": ("no", "was refused"),
     "JobFailed": ("no", "has failed"),
@@ -109,6 +110,8 @@ def _goes(event: schemas.Event) -> str:
             return "resumes on"
         case "JoinsNode":
             return "joins a node of"
+        case "TakesWarmNode":
+            return "takes a warm node of"
         case _:
             return "bursts to" if _rents(event) else "starts on"
 
