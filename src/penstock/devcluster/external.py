@@ -51,6 +51,20 @@ class ExternalCluster:
         found: dict[str, Any] = json.loads(self.kubectl("get", *args, "-o", "json"))
         return found
 
+    def until_served(self, *kinds: str) -> None:
+        """Wait until new kinds are served: `kubectl wait` fails on a definition that has no status yet."""
+        until = time.monotonic() + LIMIT_S
+        while True:
+            try:
+                for kind in kinds:
+                    self.get(kind, "--all-namespaces")
+            except Refusal:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+            else:
+                return
+
     def apply(self, *objects: Mapping[str, Any]) -> None:
         self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
 

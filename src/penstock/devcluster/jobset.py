@@ -6,12 +6,11 @@ they only serve exclusive placement.
 """
 
 import json
-import time
 from pathlib import Path
 from typing import Final
 
 from penstock.core.errors import BadInput
-from penstock.devcluster.external import LIMIT_S, ExternalCluster, Refusal
+from penstock.devcluster.external import ExternalCluster, Refusal
 from penstock.devcluster.ports import free_port
 from penstock.devcluster.processes import Process
 from penstock.devcluster.programs import program
@@ -32,24 +31,10 @@ def start(process: Process, cluster: ExternalCluster, host: str, certificate: Pa
         raise BadInput(f"There is {HOW}.")
     port, folder, definitions = free_port(), process.folder / "jobset", program("jobset-definitions")
     cluster.kubectl("apply", "--server-side", "-f", str(definitions / "crds"))
-    _wait_until_served(cluster)
+    cluster.until_served("jobsets.jobset.x-k8s.io")
     cluster.apply(*webhooks(definitions / "webhooks.yaml", f"https://{host}:{port}", certificate, GROUPS))
     configuration = write_configuration(folder, certificate, host, port, apiVersion=API)
     process.start([str(program("jobset")), f"--config={configuration}"], {"KUBECONFIG": str(cluster.kubeconfig)})
-
-
-def _wait_until_served(cluster: ExternalCluster) -> None:
-    """`kubectl wait` fails on a definition that has no status yet."""
-    until = time.monotonic() + LIMIT_S
-    while True:
-        try:
-            cluster.get("jobsets.jobset.x-k8s.io", "--all-namespaces")
-        except Refusal:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
-        else:
-            return
 
 
 def answers(cluster: ExternalCluster) -> bool:

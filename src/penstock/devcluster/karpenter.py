@@ -7,12 +7,11 @@ The controllers are those of the release. The cloud is a toy: a machine is a Nod
 
 import http.client
 import json
-import time
 from typing import Any, Final
 
 from penstock.core.errors import BadInput
 from penstock.devcluster.access import AdminApi
-from penstock.devcluster.external import LIMIT_S, ExternalCluster, Refusal
+from penstock.devcluster.external import ExternalCluster
 from penstock.devcluster.plan import GPU
 from penstock.devcluster.ports import free_port
 from penstock.devcluster.processes import Process
@@ -48,7 +47,7 @@ def install(cluster: ExternalCluster) -> None:
     if not found():
         raise BadInput(f"There is {HOW}.")
     cluster.kubectl("apply", "--server-side", "-f", str(program("karpenter-definitions") / "crds"))
-    _wait_until_served(cluster)
+    cluster.until_served("nodeclaims.karpenter.sh", "nodepools.karpenter.sh", f"kwoknodeclasses.{GROUP}")
 
 
 def start(process: Process, cluster: ExternalCluster) -> None:
@@ -72,21 +71,6 @@ def answers(process: Process) -> bool:
         return probe.getresponse().status == 200
     finally:
         probe.close()
-
-
-def _wait_until_served(cluster: ExternalCluster) -> None:
-    """`kubectl wait` fails on a definition that has no status yet."""
-    until = time.monotonic() + LIMIT_S
-    while True:
-        try:
-            for kind in ("nodeclaims.karpenter.sh", "nodepools.karpenter.sh", f"kwoknodeclasses.{GROUP}"):
-                cluster.get(kind)
-        except Refusal:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
-        else:
-            return
 
 
 # --- what its cloud has ----------------------------------------------------------------------------------------------
