@@ -80,12 +80,12 @@ class Watchman:
 
 
 @value
-class DueObjects:
+class WatchRound:
     due: tuple[Obj, ...]  # past their deadline, and nobody has told them to go
     stuck: tuple[Obj, ...]  # told to go long ago, and still there
 
 
-def judge(objects: Iterable[Obj], now: datetime) -> DueObjects:
+def judge(objects: Iterable[Obj], now: datetime) -> WatchRound:
     """`now`: by the cluster's clock. An object without a deadline, or with one that nobody can read, is not ours to
     end."""
     due, stuck = [], []
@@ -96,7 +96,7 @@ def judge(objects: Iterable[Obj], now: datetime) -> DueObjects:
             stuck += [obj] if now - deleted_at > STUCK_AFTER else []
         elif ends_at is not None and ends_at <= now:
             due.append(obj)
-    return DueObjects(tuple(due), tuple(stuck))
+    return WatchRound(tuple(due), tuple(stuck))
 
 
 def _ends_at(obj: Obj) -> str:

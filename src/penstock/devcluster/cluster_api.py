@@ -6,13 +6,12 @@ cluster. A ToyMachineTemplate may say that there are no machines left, that one 
 """
 
 import json
-import time
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.core.errors import BadInput
 from penstock.devcluster.access import AdminApi
-from penstock.devcluster.external import LIMIT_S, ExternalCluster, Refusal
+from penstock.devcluster.external import ExternalCluster, Refusal
 from penstock.devcluster.ports import free_port
 from penstock.devcluster.processes import Process
 from penstock.devcluster.programs import program
@@ -38,7 +37,7 @@ def install(cluster: ExternalCluster) -> None:
         raise BadInput(f"There is {HOW}.")
     cluster.kubectl("apply", "--server-side", "-f", str(program("cluster-api-definitions") / "crds"))
     cluster.apply(*definitions())
-    _wait_until_served(cluster)
+    cluster.until_served(*KINDS)
 
 
 def start(process: Process, cluster: ExternalCluster, host: str, certificate: Path) -> None:
@@ -68,21 +67,6 @@ def answers(cluster: ExternalCluster) -> bool:
     except Refusal:
         return False
     return True
-
-
-def _wait_until_served(cluster: ExternalCluster) -> None:
-    """`kubectl wait` fails on a definition that has no status yet."""
-    until = time.monotonic() + LIMIT_S
-    while True:
-        try:
-            for kind in KINDS:
-                cluster.get(kind)
-        except Refusal:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
-        else:
-            return
 
 
 # --- objects for tests -----------------------------------------------------------------------------------------------

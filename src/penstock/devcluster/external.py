@@ -51,25 +51,27 @@ class ExternalCluster:
         found: dict[str, Any] = json.loads(self.kubectl("get", *args, "-o", "json"))
         return found
 
-    def apply(self, *objects: Mapping[str, Any]) -> None:
-        self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
-
-    def define(self, folder: Path, *kinds: str) -> None:
-        """Install the CRDs in this folder, and return when these kinds, named as `jobs.batch`, can be listed: `kubectl
-        wait` fails on a definition that has no status yet.
-        """
-        self.kubectl("apply", "--server-side", "-f", str(folder))
+    def until_served(self, *kinds: str) -> None:
+        """Wait until new kinds are served: `kubectl wait` fails on a definition that has no status yet."""
         until = time.monotonic() + LIMIT_S
-        waiting = list(kinds)
-        while waiting:
+        while True:
             try:
-                self.get(waiting[0], "--all-namespaces")
+                for kind in kinds:
+                    self.get(kind, "--all-namespaces")
             except Refusal:
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.1)
             else:
-                waiting.pop(0)
+                return
+
+    def apply(self, *objects: Mapping[str, Any]) -> None:
+        self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+
+    def define(self, folder: Path, *kinds: str) -> None:
+        """Install the CRDs in this folder, and return when these kinds, named as `jobs.batch`, can be listed."""
+        self.kubectl("apply", "--server-side", "-f", str(folder))
+        self.until_served(*kinds)
 
     def new_namespace(self, name: str = "") -> str:
         """Returns when pods can be created in it: they need its default service account."""
