@@ -96,14 +96,15 @@ class EksPools(BlockingPools):
 
     def get(self, name: str) -> CloudPool | None:
         """A cluster that is not there has the same error as a group that is not there: its list tells them apart."""
-        try:
-            with self._errors():
-                answer = self.client.describe_nodegroup(clusterName=self.cluster, nodegroupName=name)
-        except _NotFound:
-            if name in self._names():
-                raise Unreachable(f"AWS: node group {name} is listed, and not shown") from None
-            return None
-        return pool_of(answer["nodegroup"])
+        for _ in range(2):  # it may come up between the two questions
+            try:
+                with self._errors():
+                    answer = self.client.describe_nodegroup(clusterName=self.cluster, nodegroupName=name)
+                return pool_of(answer["nodegroup"])
+            except _NotFound:
+                if name not in self._names():
+                    return None
+        raise Unreachable(f"AWS: node group {name} is listed, and not shown")
 
     def list(self) -> Sequence[CloudPool]:
         pools = [self.get(name) for name in self._names() if name.startswith(node_name(""))]
