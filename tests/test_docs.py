@@ -212,7 +212,15 @@ AUTOSCALERS_WORDS = (
     "TriggeredScaleUp",
     "WhenEmpty",
 )
+CLOUDS_WORDS = (
+    *("CreateNodegroup", "DescribeNodegroup", "ListNodegroups", "DeleteNodegroup", "TagResource", "PassRole"),
+    *("AsgInstanceLaunchFailures", "InsufficientInstanceCapacity", "UnfulfillableCapacity", "VcpuLimitExceeded"),
+    *("MaxSpotInstanceCountExceeded", "ResourceLimitExceededException", "InsufficientFreeAddresses"),
+    *("SkuNotAvailable", "AllocationFailed", "ZonalAllocationFailed", "QuotaExceeded", "OperationNotAllowed"),
+    *("AzureLinux",),
+)
 NOT_OURS = {
+    **dict.fromkeys(CLOUDS_WORDS, "words of AWS' and Azure's APIs"),
     "InsufficientCapacityError": "an Event of Karpenter's",
     "WhenEmpty": "of a NodePool of Karpenter's",
     "ElapsedRaw": "a column of Slurm's",

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.capacity import aks, eks, gke
-from penstock.capacity.pools import BlockingPools, Pool, PoolExists, PoolOrder, escaped, notice_of, unescaped
+from penstock.capacity.pools import BlockingPools, CloudPool, PoolExists, PoolOrder, escaped, notice_of, unescaped
 from penstock.core.units import HOUR
 from penstock.kube.node_selection import AksWay, EksWay, GkeWay, PoolWay, RentedNodes, Taint
 from penstock.site_answers import NoCapacity, Refused, Unreachable
@@ -60,7 +60,7 @@ def order(way: PoolWay, name: str = "penstock0001", **more: Any) -> PoolOrder:
     return replace(asked, **more)
 
 
-def shown(pool: Pool | None) -> dict[str, str]:
+def shown(pool: CloudPool | None) -> dict[str, str]:
     assert pool is not None
     return dict(pool.marks)
 
@@ -117,6 +117,13 @@ def test_a_list_that_fails_is_never_none(place: Place) -> None:
     place.cloud.faults.answers = [(503, {"message": "later", "error": {"code": 503, "message": "later"}})] * 9
     with pytest.raises(Unreachable):
         place.api.get("penstock0001")
+
+
+def test_a_cloud_that_nobody_reaches_is_asked_again_later(place: Place) -> None:
+    nowhere = CONNECT[place.kind](replace(place.way, endpoint="http://127.0.0.1:9"))  # type: ignore[arg-type]  # OVH
+    for ask in (nowhere.list, lambda: nowhere.get("penstock0001"), lambda: nowhere.create(order(place.way))):
+        with pytest.raises(Unreachable):
+            ask()
 
 
 def test_a_cluster_that_is_not_there_is_never_a_pool_that_is_gone(place: Place) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from penstock.capacity.pools import CALL_SECONDS, BlockingPools, Pool, PoolExists, PoolOrder
+from penstock.capacity.pools import CALL_SECONDS, BlockingPools, CloudPool, PoolExists, PoolOrder
 from penstock.core.model.reasons import Shortage
 from penstock.core.units import HOUR, MINUTE
 from penstock.kube.node_selection import AksWay, PoolWay
@@ -63,7 +63,7 @@ class AksPools(BlockingPools):
                 raise PoolExists(str(error)) from error
             raise
 
-    def get(self, name: str) -> Pool | None:
+    def get(self, name: str) -> CloudPool | None:
         """A cluster that is not there has the same status as a pool that is not there: its list tells them apart."""
         try:
             with self._errors():
@@ -71,7 +71,7 @@ class AksPools(BlockingPools):
         except _NotFound:
             return next((pool for pool in self.list() if pool.name == name), None)
 
-    def list(self) -> Sequence[Pool]:
+    def list(self) -> Sequence[CloudPool]:
         try:
             with self._errors():
                 return [pool_of(pool.as_dict()) for pool in self.pools.list(*self.where)]
@@ -149,7 +149,7 @@ def mig_profile(profile: str) -> str:
     return f"MIG{match['slices']}g"
 
 
-def pool_of(pool: Mapping[str, Any]) -> Pool:
+def pool_of(pool: Mapping[str, Any]) -> CloudPool:
     said = pool.get("properties") or {}
     state = str(said.get("provisioningState", ""))
     error = (said.get("status") or {}).get("provisioningError") or {}
@@ -157,7 +157,7 @@ def pool_of(pool: Mapping[str, Any]) -> Pool:
     words = "; ".join(f"{part['code']}: {part.get('message', '')}" for part in inner)
     failed = state in ("Failed", "Canceled")
     shortage = shortage_of(words) or ("settings" if failed else "")
-    return Pool(
+    return CloudPool(
         name=str(pool["name"]),
         marks=tuple((said.get("tags") or {}).items()),
         ending=state == "Deleting",

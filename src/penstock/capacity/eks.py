@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final
 
-from penstock.capacity.pools import CALL_SECONDS, BlockingPools, Pool, PoolExists, PoolOrder
+from penstock.capacity.pools import CALL_SECONDS, BlockingPools, CloudPool, PoolExists, PoolOrder
 from penstock.core.model.reasons import Shortage
 from penstock.core.units import HOUR
 from penstock.kube.annotations import node_name
@@ -88,24 +88,25 @@ class EksPools(BlockingPools):
         try:
             with self._errors():
                 self.client.create_nodegroup(**node_group(order, self.cluster))
-        except Refused as error:
+        except (Refused, Unreachable) as error:
             # Asked again it says another time of asking, under the same token: EKS may call that a wrong parameter.
             if self.get(order.name) is not None:
                 raise PoolExists(str(error)) from error
             raise
 
-    def get(self, name: str) -> Pool | None:
+    def get(self, name: str) -> CloudPool | None:
         """A cluster that is not there has the same error as a group that is not there: its list tells them apart."""
-        try:
-            with self._errors():
-                answer = self.client.describe_nodegroup(clusterName=self.cluster, nodegroupName=name)
-        except _NotFound:
-            if name in self._names():
-                raise Unreachable(f"AWS: node group {name} is listed, and not shown") from None
-            return None
-        return pool_of(answer["nodegroup"])
+        for _ in range(2):  # it may come up between the two questions
+            try:
+                with self._errors():
+                    answer = self.client.describe_nodegroup(clusterName=self.cluster, nodegroupName=name)
+                return pool_of(answer["nodegroup"])
+            except _NotFound:
+                if name not in self._names():
+                    return None
+        raise Unreachable(f"AWS: node group {name} is listed, and not shown")
 
-    def list(self) -> Sequence[Pool]:
+    def list(self) -> Sequence[CloudPool]:
         pools = [self.get(name) for name in self._names() if name.startswith(node_name(""))]
         return [pool for pool in pools if pool is not None]
 
@@ -179,12 +180,12 @@ def node_group(order: PoolOrder, cluster: str) -> dict[str, Any]:
     return asked
 
 
-def pool_of(group: Mapping[str, Any]) -> Pool:
+def pool_of(group: Mapping[str, Any]) -> CloudPool:
     status = str(group.get("status", ""))
     issues = [issue for issue in (group.get("health") or {}).get("issues") or () if issue.get("code") not in PASSING]
     code, words = (str(issues[0].get("code")), str(issues[0].get("message", ""))) if issues else ("", "")
     refused = bool(issues) and status in ("CREATING", "CREATE_FAILED")
-    return Pool(
+    return CloudPool(
         name=str(group["nodegroupName"]),
         marks=tuple((group.get("tags") or {}).items()),
         ending=status == "DELETING",

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from penstock.capacity.pools import CALL_SECONDS, BlockingPools, Pool, PoolExists, PoolOrder
+from penstock.capacity.pools import CALL_SECONDS, BlockingPools, CloudPool, PoolExists, PoolOrder
 from penstock.core.model.reasons import Shortage
 from penstock.core.units import HOUR, MINUTE, SECOND
 from penstock.kube.node_selection import GkeWay, PoolWay, is_zone
@@ -61,14 +61,14 @@ class GkePools(BlockingPools):
     def create(self, order: PoolOrder) -> None:
         self._ask("POST", self.pools, {"nodePool": node_pool(order)})
 
-    def get(self, name: str) -> Pool | None:
+    def get(self, name: str) -> CloudPool | None:
         """A cluster that is not there has the same error as a pool that is not there: its list tells them apart."""
         try:
             return pool_of(self._ask("GET", f"{self.pools}/{name}"))
         except _NotFound:
             return next((pool for pool in self.list() if pool.name == name), None)
 
-    def list(self) -> Sequence[Pool]:
+    def list(self) -> Sequence[CloudPool]:
         """GKE has one page."""
         try:
             return [pool_of(pool) for pool in self._ask("GET", self.pools).get("nodePools") or ()]
@@ -174,7 +174,7 @@ def hosts(order: PoolOrder) -> int:
     return chips // int(type_has["chips"])
 
 
-def pool_of(pool: Mapping[str, Any]) -> Pool:
+def pool_of(pool: Mapping[str, Any]) -> CloudPool:
     status = str(pool.get("status", ""))
     marks = (pool.get("config") or {}).get("metadata") or {}
     conditions = [c for c in pool.get("conditions") or () if c.get("canonicalCode") != "OK"]
@@ -182,7 +182,7 @@ def pool_of(pool: Mapping[str, Any]) -> Pool:
     words = f"{words} {pool.get('statusMessage', '')}".strip()
     shortage = shortage_of(words)
     sick = status in ("ERROR", "RUNNING_WITH_ERROR")
-    return Pool(
+    return CloudPool(
         name=str(pool["name"]),
         marks=tuple((str(key), str(text)) for key, text in marks.items()),
         ending=status == "STOPPING",

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from penstock.capacity.pools import Pool, PoolApi, PoolExists, PoolOrder
+from penstock.capacity.pools import CloudPool, PoolApi, PoolExists, PoolOrder
 from penstock.core.model.reasons import Shortage
 from penstock.kube import annotations, errors
 from penstock.kube.client import Cluster, Kind, Obj
@@ -34,11 +34,11 @@ class OvhPools(PoolApi):
             except errors.AlreadyExists as error:
                 raise PoolExists(str(error)) from error
 
-    async def get(self, name: str) -> Pool | None:
+    async def get(self, name: str) -> CloudPool | None:
         """The list of a cluster that has no such objects is an error, the object alone is only not found."""
         return next((pool for pool in await self.list() if pool.name == name), None)
 
-    async def list(self) -> Sequence[Pool]:
+    async def list(self) -> Sequence[CloudPool]:
         async with self._known():
             pools, _ = await self.cluster().list(NODE_POOLS)
         return [pool_of(pool) for pool in pools]
@@ -84,13 +84,13 @@ def node_pool(order: PoolOrder) -> Obj:
     }
 
 
-def pool_of(pool: Obj) -> Pool:
+def pool_of(pool: Obj) -> CloudPool:
     meta, status = pool["metadata"], pool.get("status") or {}
     marks = {key.removeprefix(DOMAIN): text for key, text in (meta.get("annotations") or {}).items()}
     wrong = [c for c in status.get("conditions") or () if c.get("status") == "False" and c.get("message")]
     words = f"{wrong[0].get('type', '')}: {wrong[0]['message']}"[:300] if wrong else ""
     shortage, launched = shortage_of(words), int(status.get("currentNodes") or 0) > 0
-    return Pool(
+    return CloudPool(
         name=str(meta["name"]),
         marks=tuple(marks.items()),
         ending="deletionTimestamp" in meta,

@@ -73,7 +73,7 @@ class PoolOrder:
 
 
 @value
-class Pool:
+class CloudPool:
     """A pool as its cloud shows it."""
 
     name: str
@@ -96,11 +96,11 @@ class PoolApi(ABC):
         """Returns when the cloud has taken it. Raises `PoolExists`, and never changes a pool that is there."""
 
     @abstractmethod
-    async def get(self, name: str) -> Pool | None:
+    async def get(self, name: str) -> CloudPool | None:
         """None: the cluster is there, and this pool is not."""
 
     @abstractmethod
-    async def list(self) -> Sequence[Pool]:
+    async def list(self) -> Sequence[CloudPool]:
         """All that may be ours, of all pages."""
 
     @abstractmethod
@@ -118,10 +118,10 @@ class BlockingPools(ABC):
     def create(self, order: PoolOrder) -> None: ...
 
     @abstractmethod
-    def get(self, name: str) -> Pool | None: ...
+    def get(self, name: str) -> CloudPool | None: ...
 
     @abstractmethod
-    def list(self) -> Sequence[Pool]: ...
+    def list(self) -> Sequence[CloudPool]: ...
 
     @abstractmethod
     def delete(self, name: str) -> None: ...
@@ -146,10 +146,10 @@ class PoolsInThreads(PoolApi):
     async def create(self, order: PoolOrder) -> None:
         await self._run(lambda pools: pools.create(order))
 
-    async def get(self, name: str) -> Pool | None:
+    async def get(self, name: str) -> CloudPool | None:
         return await self._run(lambda pools: pools.get(name))
 
-    async def list(self) -> Sequence[Pool]:
+    async def list(self) -> Sequence[CloudPool]:
         return await self._run(lambda pools: pools.list())
 
     async def delete(self, name: str) -> None:
@@ -223,7 +223,7 @@ class NodePools(ClusterNodes):
         finally:  # else it is there, or may be: it was answered, or the answer was lost
             if ask.node in self.sent:
                 self.sent[ask.node] = asyncio.get_running_loop().time()
-        return self._known(self._machine(Pool(order.name, order.marks)))
+        return self._known(self._machine(CloudPool(order.name, order.marks)))
 
     async def _adopt(self, node: str, api: PoolApi, name: str) -> RentedMachine:
         """A pool of this name is there: it is ours if its marks say so. A cloud's "conflict" alone says nothing."""
@@ -265,11 +265,11 @@ class NodePools(ClusterNodes):
             lasts_ms=lasts_ms,
         )
 
-    def _is_own(self, pool: Pool, node: str = "") -> bool:
+    def _is_own(self, pool: CloudPool, node: str = "") -> bool:
         owner, whose = pool.mark(INSTALLATION), unescaped(pool.mark(NODE))
         return owner == annotations.label_value(self.installation) and (whose == node if node else bool(whose))
 
-    def _machine(self, pool: Pool) -> RentedMachine:
+    def _machine(self, pool: CloudPool) -> RentedMachine:
         node = unescaped(pool.mark(NODE))
         age_ms = max(0, self.clock() - instant_of(pool.mark(ASKED), self.clock()))
         return RentedMachine(
@@ -305,7 +305,7 @@ class NodePools(ClusterNodes):
         # A create was sent just now: whoever takes it for gone would close its hold while it comes up.
         return RentedMachine(node, self.name_of(node)) if self._is_settling(node) else None
 
-    async def _get(self, node: str) -> Pool | None:
+    async def _get(self, node: str) -> CloudPool | None:
         for api in self._places():
             pool = await api.get(self.pool_name(node))
             if pool is not None and self._is_own(pool, node):
