@@ -75,6 +75,7 @@ CORE = [
     "decide.approvals",
     "decide.choices",
     "decide.reservations",
+    "decide.backfill",
     "decide.guards",
     "decide.placement",
     "decide.retries",
