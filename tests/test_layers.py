@@ -79,6 +79,7 @@ CORE = [
     "decide.triggers",
     "decide.approvals",
     "decide.reservations",
+    "decide.backfill",
     "decide.guards",
     "decide.placement",
     "decide.retries",

@@ -259,7 +259,7 @@ def job(name: str, hour: float, gpus: int, hours: float, declared: float | None 
 
 
 def test_short_jobs_do_not_wait_for_a_reservation_that_cannot_be_honoured_for_days() -> None:
-    """Where reserved nodes took nobody else, the 60 short jobs waited for the long one: 45.6 h in the mean."""
+    """Where reserved nodes took nobody else, the 60 short jobs waited for the long one: 49.8 h in the mean."""
     short = [job(f"s{k:02}", 25 + k, 1, 1) for k in range(60)]
     jobs = [job("long", 0, 1, 100), job("wide", 1, 8, 1), *short]
     month = Played(jobs, 1, preset("penstock", "20", jobs))
