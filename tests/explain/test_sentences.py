@@ -299,7 +299,8 @@ TOLD: list[tuple[Any, str]] = [
         r.WantedSoon(2, 1, "org", 5 * MINUTE, 24_000, 28_000, 33_000, 8_000, 8_000, 0, "s.yaml:9"),
         (
             "Kept warm on the budget of org; its pool had 1 of 2 nodes. Within its start of 5 min, 24.0 GPUs will very "
-            "likely be wanted (P50 28.0, P90 33.0). Wanted now: 8.0, of which 8.0 by jobs that burst by then; 0.0 are free."
+            "likely be wanted (P50 28.0, P90 33.0). Wanted now: 8.0, of which 8.0 by jobs that burst by "
+            "then; 0.0 are free."
         ),
     ),
     (
