@@ -189,8 +189,8 @@ def wanted_soon(why: r.WantedSoon, _: Say) -> str:
         f"{amount / PERMILLE:,.1f}" for amount in (why.p10, why.p50, why.p90, why.now, why.impatient, why.free)
     )
     return (
-        f"Kept warm{_pool_of(why)}. Within its start of {duration(why.start_ms)}, {p10} GPUs will very likely be wanted "
-        f"(P50 {p50}, P90 {p90}). Wanted now: {now}, of which {impatient} by jobs that burst by then; {free} are free."
+        f"Kept warm{_pool_of(why)}. Within its start of {duration(why.start_ms)}, {p10} GPUs will very likely be "
+        f"wanted (P50 {p50}, P90 {p90}). Wanted now: {now}, of which {impatient} by jobs that burst by then; {free} are free."
     )
 
 
