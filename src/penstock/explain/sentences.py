@@ -190,7 +190,8 @@ def wanted_soon(why: r.WantedSoon, _: Say) -> str:
     )
     return (
         f"Kept warm{_pool_of(why)}. Within its start of {duration(why.start_ms)}, {p10} GPUs will very likely be "
-        f"wanted (P50 {p50}, P90 {p90}). Wanted now: {now}, of which {impatient} by jobs that burst by then; {free} are free."
+        f"wanted (P50 {p50}, P90 {p90}). Wanted now: {now}, of which {impatient} by jobs that burst by then; "
+        f"{free} are free."
     )
 
 
