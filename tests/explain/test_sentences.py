@@ -307,6 +307,30 @@ TOLD: list[tuple[Any, str]] = [
     ),
     (r.NeverStarted(), "Node returned: the job it was rented for does not start there."),
     (
+        r.TakesWarmNode(0, 0, 5 * MINUTE, HOUR, 2 * MICRO, "cloud", 8 * MICRO),
+        "A warm node was ready for 5 min. It costs about $2.00 for 1 h; a node of its own at cloud costs $8.00.",
+    ),
+    (
+        r.TakesWarmNode(0, 2 * MINUTE, 0, HOUR, 2 * MICRO, "", 0),
+        "A warm node is starting, and ready in 2 min. It costs about $2.00 for 1 h.",
+    ),
+    (
+        r.KeptWarm(1, 0, "team:platform", NOON, "s.yaml:9"),
+        "Kept warm until day 1, 12:00 on the budget of team:platform; its pool had 0 of 1 node.",
+    ),
+    (
+        r.WantedSoon(2, 1, "org", 5 * MINUTE, 24_000, 28_000, 33_000, 8_000, 8_000, 0, "s.yaml:9"),
+        (
+            "Kept warm on the budget of org; its pool had 1 of 2 nodes. Within its start of 5 min, 24.0 GPUs will very "
+            "likely be wanted (P50 28.0, P90 33.0). Wanted now: 8.0, of which 8.0 by jobs that burst by "
+            "then; 0.0 are free."
+        ),
+    ),
+    (
+        r.WarmEnds(5 * MINUTE, "hours"),
+        "Warm node returned: the hours of its pool are over. It was idle for 5 min.",
+    ),
+    (
         r.LeaseEnds("cloud/a100", NOON),
         "Stops with a checkpoint: the lease of its node at cloud/a100 ends at day 1, 12:00 for good.",
     ),

@@ -200,7 +200,7 @@ def takes_warm_node(why: r.TakesWarmNode, say: Say) -> str:
 
 def kept_warm(why: r.KeptWarm, _: Say) -> str:
     until = f" until {instant(why.until_at)}" if why.until_at < NEVER else ""
-    return f"{_pool_of(why)}{until}."
+    return f"Kept warm{until}{_pool_of(why)}."
 
 
 def wanted_soon(why: r.WantedSoon, _: Say) -> str:
@@ -208,13 +208,14 @@ def wanted_soon(why: r.WantedSoon, _: Say) -> str:
         f"{amount / PERMILLE:,.1f}" for amount in (why.p10, why.p50, why.p90, why.now, why.impatient, why.free)
     )
     return (
-        f"{_pool_of(why)}: within its start of {duration(why.start_ms)}, {p10} GPUs will very likely be wanted (P50 "
-        f"{p50}, P90 {p90}). Wanted now: {now}, of which {impatient} by jobs that burst by then; {free} are free."
+        f"Kept warm{_pool_of(why)}. Within its start of {duration(why.start_ms)}, {p10} GPUs will very likely be "
+        f"wanted (P50 {p50}, P90 {p90}). Wanted now: {now}, of which {impatient} by jobs that burst by then; "
+        f"{free} are free."
     )
 
 
 def _pool_of(why: r.KeptWarm | r.WantedSoon) -> str:
-    return f"Warm on the budget of {why.budget}: {why.has} of {count(why.wanted, 'node')} were there"
+    return f" on the budget of {why.budget}; its pool had {why.has:,} of {count(why.wanted, 'node')}"
 
 
 WARM_ENDS: Final = {
