@@ -230,6 +230,7 @@ def test_no_part_of_the_model_is_out_of_the_files_reach() -> None:
         "Site.has",
         "Offer.has",  # of clusters: tests/kube/test_job_needs.py
         "Offer.closed",  # tests/live/test_site_changes.py
+        "Offer.warm",  # tests/config/test_pools.py
         "Offer.renewable",  # of nodes that are rented one by one: tests/config/test_clusters.py
         "SitesFile.policy_config_map",  # of a home cluster: tests/config/test_clusters.py
         "SitesFile.rehearsed",
@@ -439,7 +440,7 @@ AMOUNT = "an amount of money like 1500 or 12.50, from 0 to 1,000,000,000,000"
         (
             "billing",
             "guarantee: sure, billing",
-            ".guarantee (lab/b): unknown word 'sure'; known here: max_run_time, expire_after, timer, none.",
+            ".guarantee (lab/b): unknown word 'sure'; known here: max_run_time, expire_after, timer, none, job, watchman.",
         ),
         ("gpu_hour", "hour", ".price.per (lab/b): unknown word 'hour'; did you mean 'gpu_hour'?"),
         ("gpu: A100", "gpu: ''", ".gpu (lab/b): '' is not a text: one line of up to 200 characters."),

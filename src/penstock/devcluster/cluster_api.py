@@ -14,11 +14,11 @@ from penstock.devcluster.access import AdminApi
 from penstock.devcluster.external import ExternalCluster, Refusal
 from penstock.devcluster.ports import free_port
 from penstock.devcluster.processes import Process
-from penstock.devcluster.programs import program
+from penstock.devcluster.programs import is_built, program
 from penstock.devcluster.toy_provider import API as TOY_API
 from penstock.devcluster.toy_provider import GROUP as TOY_GROUP
 from penstock.devcluster.toy_provider import command, definitions
-from penstock.devcluster.webhook_controllers import is_built, webhooks
+from penstock.devcluster.webhook_controllers import webhooks
 
 HOW: Final = "no Cluster API: `make kube CAPI=1` builds it once, in about four minutes"
 API: Final = "cluster.x-k8s.io/v1beta2"
