@@ -27,8 +27,8 @@ def test_days_that_are_all_the_same_go_on_without_a_spread() -> None:
     found = coming(replace(office_hours(), owned=()))
     wanted = [8.0 if 9 <= hour % 24 < 17 else 0.0 for hour in range(72)]
     assert [hour.at for hour in found.hours] == [(DAYS * 24 + hour) * HOUR for hour in range(72)]
-    for quantile in ("p10", "p50", "p90"):
-        assert [getattr(hour, quantile) for hour in found.hours] == pytest.approx(wanted)
+    for level in ("p10", "p50", "p90"):
+        assert [getattr(hour, level) for hour in found.hours] == pytest.approx(wanted)
     assert [(day.label, day.hours_above, day.hours_above_p90) for day in found.by_day] == [
         (f"day {DAYS + k}", 0, 0) for k in (1, 2, 3)
     ]

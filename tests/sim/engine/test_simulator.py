@@ -19,8 +19,8 @@ def simulated(job: TraceJob, cap: str) -> Report:
 
 
 def test_a_run_ends_where_each_month_s_cap_buys_less_than_a_checkpoint() -> None:
-    """It went on for ever, and each month's rent was lost without a checkpoint: the job is wider than what is owned. Now
-    nothing is rented for it.
+    """It went on for ever, and each month's rent was lost without a checkpoint: the job is wider than what is owned.
+    Nothing is rented for it now.
     """
     report = simulated(TraceJob("a", 0, 10 * HOUR, WIDE), "30")
     assert (report.jobs, report.unfinished_jobs) == (0, 1)
