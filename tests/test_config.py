@@ -440,8 +440,10 @@ AMOUNT = "an amount of money like 1500 or 12.50, from 0 to 1,000,000,000,000"
         (
             "billing",
             "guarantee: sure, billing",
-            ".guarantee (lab/b): unknown word 'sure'; "
-            + "known here: max_run_time, expire_after, timer, none, job, watchman.",
+            (
+                ".guarantee (lab/b): unknown word 'sure'; known here: max_run_time, expire_after, timer, none, job, "
+                "watchman."
+            ),
         ),
         ("gpu_hour", "hour", ".price.per (lab/b): unknown word 'hour'; did you mean 'gpu_hour'?"),
         ("gpu: A100", "gpu: ''", ".gpu (lab/b): '' is not a text: one line of up to 200 characters."),
