@@ -22,8 +22,8 @@ from penstock.kube.client import NODE_CLAIMS, NODES, Cluster
 
 #: A claim counts from its creation, in whole seconds, and a request may be late by one.
 TOLERANCE_MS: Final = 3_000
-#: How long an orphan may be there, which the bench itself makes: a claim with our marks that the journal never had. Much
-#: of that time nobody lives who could sweep it.
+#: How long an orphan may be there, which the bench itself makes: a claim with our marks that the journal never had.
+#: Much of that time nobody lives who could sweep it.
 SWEPT_S: Final = 120.0
 Json = dict[str, Any]
 

@@ -215,6 +215,8 @@ AUTOSCALERS_WORDS = (
 NOT_OURS = {
     "InsufficientCapacityError": "an Event of Karpenter's",
     "WhenEmpty": "of a NodePool of Karpenter's",
+    "ToBeDeletedByClusterAutoscaler": "a taint of cluster-autoscaler's",
+    "DeletionCandidateOfClusterAutoscaler": "another",
     "ElapsedRaw": "a column of Slurm's",
     "JobName": "another",
     "SubmitTime": "a column somebody has",
