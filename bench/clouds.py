@@ -16,7 +16,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,8 +31,10 @@ from penstock.devcluster.plan import GPU
 from penstock.kube import annotations
 from penstock.kube.access import Access, connect
 from penstock.kube.client import NODE_CLAIMS, NODES, Cluster, Obj
+from penstock.kube.errors import AlreadyExists, NotFound, Unavailable
 from penstock.kube.informer import Informer
 from penstock.kube.node_selection import KarpenterWay, NodeSelection, RentedNodes
+from penstock.site_answers import Unreachable
 
 GPUS: Final = 8
 IDLE_S: Final = 30.0
@@ -71,6 +73,7 @@ async def measure(cluster: DevCluster, nodes: int, asks: int) -> dict[str, Any]:
         stack.push_async_callback(capacity.close)
         await capacity.open(lambda _: None)
         single = await one_by_one(capacity, watcher, asks)
+        print(json.dumps(single), flush=True)
         bare = await by_hand(aside, watcher, nodes)
         return {**single, **bare, **await all_at_once(capacity, ours, nodes)}
 
@@ -95,7 +98,7 @@ async def by_hand(cluster: Cluster, watcher: "Watcher", nodes: int) -> dict[str,
     """The same burst without Penstock: claims are created, and somebody waits until all Nodes are ready."""
     claims = [node_claim(launch(f"bare{number}.1/n0"), OFFER, PLACE, "bare", _now_ms()) for number in range(nodes)]
     began = time.monotonic()
-    await asyncio.gather(*(cluster.create(NODE_CLAIMS, claim) for claim in claims))
+    await asyncio.gather(*(_create(cluster, claim) for claim in claims))
     names = [claim["metadata"]["name"] for claim in claims]
     await watcher.until(lambda: all(name in watcher.ready for name in names))
     took_s = time.monotonic() - began
@@ -104,10 +107,28 @@ async def by_hand(cluster: Cluster, watcher: "Watcher", nodes: int) -> dict[str,
     return {"nodes": nodes, "burst_by_hand_s": round(took_s, 1)}
 
 
+async def _create(cluster: Cluster, claim: Obj) -> None:
+    """As often as it takes: a busy API server may not answer in time."""
+    while True:
+        with suppress(Unavailable, AlreadyExists):
+            await cluster.create(NODE_CLAIMS, claim)
+        with suppress(Unavailable, NotFound):
+            await cluster.get(NODE_CLAIMS, claim["metadata"]["name"])
+            return
+
+
+async def _ask(capacity: KarpenterNodes, node: str) -> None:
+    """The same: dispatch asks again, too."""
+    while True:
+        with suppress(Unreachable):
+            await capacity.ask(launch(node))
+            return
+
+
 async def all_at_once(capacity: KarpenterNodes, cluster: Cluster, nodes: int) -> dict[str, Any]:
     names = [f"burst{number}.1/n0" for number in range(nodes)]
     before, began = sum(cluster.requests.values()), time.monotonic()
-    await asyncio.gather(*(capacity.ask(launch(name)) for name in names))
+    await asyncio.gather(*(_ask(capacity, name) for name in names))
     took_s, asked = time.monotonic() - began, sum(cluster.requests.values()) - before
     idle = await _idle(cluster)
     before, began = sum(cluster.requests.values()), time.monotonic()

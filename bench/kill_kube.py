@@ -286,6 +286,8 @@ class Run:
                 steps, until = self.auditor.engine.state.steps, time.monotonic() + PATIENCE_S
             await asyncio.sleep(0.5)
             self.auditor.follow()
+            if self.mistake and not self.auditor.clean:
+                return
             held = self.auditor.engine.state.ledger.leases
             kept = [one for one in self.witness.executions.values() if annotations.RESULT in _finalizers(one)]
             if self.load.ended() == len(self.load.sent) and not held and not kept:

@@ -223,6 +223,8 @@ NOT_OURS = {
     **dict.fromkeys(CLOUDS_WORDS, "words of AWS' and Azure's APIs"),
     "InsufficientCapacityError": "an Event of Karpenter's",
     "WhenEmpty": "of a NodePool of Karpenter's",
+    "ToBeDeletedByClusterAutoscaler": "a taint of cluster-autoscaler's",
+    "DeletionCandidateOfClusterAutoscaler": "another",
     "ElapsedRaw": "a column of Slurm's",
     "JobName": "another",
     "SubmitTime": "a column somebody has",
