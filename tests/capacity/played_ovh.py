@@ -1,5 +1,5 @@
 """OVHcloud's managed Kubernetes, played: NodePool objects of a real API server, and what makes their Nodes. The fields
-are those of OVHcloud's documents; nobody has seen them in an account.
+follow our reading of OVHcloud's documents; nobody has seen them in an account.
 """
 
 import time
