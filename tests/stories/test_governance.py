@@ -123,6 +123,18 @@ def test_classes_that_may_stop_each_other_stop_neither() -> None:
     assert penstock.hears(submitted("o", job_class="other"), at="09:10") == []
 
 
+def test_two_jobs_of_one_instant_that_may_stop_each_other_make_room_once_each() -> None:
+    """The engine went on for ever: one may stop the other by its class, and the other the first by its priority."""
+    plain = replace(EXPERIMENT, where="owned_first", spot="allowed")
+    penstock = given(site("lab"), governed(classes=(plain, TRAINING, CRITICAL), more={"preempt": True}))
+    penstock.hears(submitted("t"), at="09:00")
+    penstock.hears(started("t.1"), at="09:00")
+    both = submitted("x", job_class="experiment", priority=9), submitted("c", job_class="critical")
+    assert penstock.hears(*both, at="09:10") == [stop("t.1")]
+    assert penstock.hears(stopped("t.1", "10m"), at="09:11") == [start("c.1", on="lab")]
+    assert penstock.engine.state.jobs["x"].queued
+
+
 def test_a_job_that_may_not_be_interrupted_is_not_stopped_for_a_class() -> None:
     plain = replace(EXPERIMENT, where="owned_first", spot="allowed")
     penstock = given(site("lab"), governed(classes=(plain, CRITICAL)))

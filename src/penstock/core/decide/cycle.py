@@ -273,14 +273,20 @@ def cap_queue(choices: Choices, cap: int) -> None:
 
 
 def make_room(choices: Choices, arrived: list[Job]) -> None:
+    """For each arrival that is still queued. Whom it stops before its start arrives again, and may make room in turn;
+    but once a step: two that may stop each other, by priority and by class, would go on for ever.
+    """
     state = choices.state
+    made: dict[str, None] = {}
     for job in arrived:
-        if state.at_once and limits.team_at_limit(state, job) is not None:
+        if not job.queued or job.id in made or (state.at_once and limits.team_at_limit(state, job) is not None):
             continue
         hidden = hide(choices, job.spec.job_class)
         quiet = state.gated and limits.quiet_hours(state, choices.now) is not None
         _make_room_for(choices, job, quiet)
         limits.show(hidden)
+        if not job.queued:
+            made[job.id] = None
 
 
 def _make_room_for(choices: Choices, job: Job, quiet: bool) -> None:
