@@ -111,7 +111,7 @@ class PlayedCloud:
         pool.made.append(name)
         if self.nodes is None:
             return
-        resource = {"cpu": "8", **({} if self.faults.blind else pool.resource)}
+        resource = {"cpu": "8", "memory": "64Gi", "pods": "110", **({} if self.faults.blind else pool.resource)}
         node = {
             "metadata": {"name": name, "labels": pool.labels},
             "spec": {"taints": pool.taints},

@@ -158,7 +158,7 @@ class KubernetesGround:
         return int((time.monotonic() - self.zero) * 1000)
 
     def driver(self) -> KubernetesDriver:
-        return KubernetesDriver(
+        made = KubernetesDriver(
             self.site,
             self.folder,
             self.installation,
@@ -167,6 +167,9 @@ class KubernetesGround:
             lambda: connect(self.access),
             self.settings,
         )
+        if isinstance(made.capacity, ClusterNodes):
+            made.capacity.late_seconds = 0.0  # nobody led before
+        return made
 
     def work(self, job: str) -> Work:
         """Kwok's pods do not run, so there is no image to name; how long they say they run is written on them."""
@@ -187,12 +190,6 @@ class KarpenterGround(KubernetesGround):
         places = [(offer.id, _rent(classes.get(offer.id, namespace))) for offer in rented]
         self.settings = replace(self.settings, places=tuple(places))
         self.installation = namespace  # so that each test sees its own nodes alone
-
-    def driver(self) -> KubernetesDriver:
-        made = super().driver()
-        if isinstance(made.capacity, ClusterNodes):
-            made.capacity.late_seconds = 0.0  # nobody led before
-        return made
 
     def classes(self) -> list[dict[str, Any]]:
         slow = karpenter.node_class(f"{self.settings.namespace}-slow", joins_after="10m")
