@@ -279,28 +279,28 @@ def make_room(choices: Choices, arrived: list[Job]) -> None:
     state = choices.state
     made: dict[str, None] = {}
     for job in arrived:
-        if not job.queued or job.id in made or (state.at_once and limits.team_at_limit(state, job) is not None):
+        if job.id in made or (state.at_once and limits.team_at_limit(state, job) is not None):
             continue
         hidden = hide(choices, job.spec.job_class)
         quiet = state.gated and limits.quiet_hours(state, choices.now) is not None
-        _make_room_for(choices, job, quiet)
-        limits.show(hidden)
-        if not job.queued:
+        if _make_room_for(choices, job, quiet):
             made[job.id] = None
+        limits.show(hidden)
 
 
-def _make_room_for(choices: Choices, job: Job, quiet: bool) -> None:
+def _make_room_for(choices: Choices, job: Job, quiet: bool) -> bool:
     """The first way that finds GPUs counts. In quiet hours nobody is displaced, because that rents."""
     state = choices.state
     policy = state.policy
-    if job.queued and policy.preempt and job.spec.priority > 0 and preemption.preempt(choices, job):
-        return
-    if job.queued and state.class_preempts and preemption.preempt_classes(choices, job):
-        return
-    if job.queued and state.team_shares and not quiet and preemption.return_shares(choices, job):
-        return
-    if job.queued and policy.displace and not job.shape.rented and not quiet:
-        preemption.displace(choices, job)
+    if not job.queued:
+        return False
+    if policy.preempt and job.spec.priority > 0 and preemption.preempt(choices, job):
+        return True
+    if state.class_preempts and preemption.preempt_classes(choices, job):
+        return True
+    if state.team_shares and not quiet and preemption.return_shares(choices, job):
+        return True
+    return policy.displace and not job.shape.rented and not quiet and preemption.displace(choices, job)
 
 
 def spend_room(choices: Choices, scopes: dict[str, None]) -> None:
