@@ -256,7 +256,7 @@ def test_the_watchman_is_a_restricted_pod_that_ends_what_is_past_its_deadline(
     definition = programs.program("cluster-api-definitions") / "crds/cluster.x-k8s.io_machinedeployments.yaml"
     lab.kubectl("apply", "--server-side", "-f", str(definition))
     try:
-        lab.kubectl("wait", "--for=condition=Established", "crd/machinedeployments.cluster.x-k8s.io")
+        lab.until_served("machinedeployments.cluster.x-k8s.io")
         lab.apply(_rented("past", own, "2026-01-01T00:00:00Z"), _rented("later", own, "2126-01-01T00:00:00Z"))
         lab.apply(*manifests.watchman(f"{image}:{penstock_image.NAME.rpartition(':')[2]}", own))
         until(lambda: [_name(found) for found in lab.get("machinedeployments", "-n", own)["items"]] == ["later"])

@@ -26,13 +26,19 @@ def found() -> bool:
     return is_built("kueue")
 
 
+#: Of its definitions, those that it and we use; all are applied at once.
+KINDS: Final = tuple(
+    f"{kind}.kueue.x-k8s.io"
+    for kind in ("admissionchecks", "clusterqueues", "localqueues", "resourceflavors", "workloads")
+)
+
+
 def start(process: Process, cluster: ExternalCluster, host: str, certificate: Path) -> None:
     """Prepares the cluster, and starts the controller at the address that the certificate is for."""
     if not found():
         raise BadInput(f"There is {HOW}.")
     port, folder, definitions = free_port(), process.folder / "kueue", program("kueue-definitions")
-    cluster.kubectl("apply", "--server-side", "-f", str(definitions / "crds"))
-    cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
+    cluster.define(definitions / "crds", *KINDS)
     cluster.kubectl("create", "namespace", NAMESPACE)
     cluster.apply(*webhooks(definitions / "webhooks.yaml", f"https://{host}:{port}", certificate, GROUPS))
     own = {"apiVersion": API, "namespace": NAMESPACE, "integrations": {"frameworks": ["batch/job"]}}
