@@ -34,8 +34,8 @@ test: lint $(if $(filter 1,$(PENSTOCK_REQUIRE_ALL)),kube)  ## format, lint, type
 check: lint  ## the same without the slow tests
 	@$(PYTEST) -m "not slow"
 
-test-bare: .venv/.installed-dev  ## the quick tests in a fresh copy that sees git, make and Python only; SLOW=1 for all tests
-	@$(BIN)/python -m tests.bare -n $(WORKERS) $(if $(SLOW),--slow) $(if $(AGAIN),--again) $(if $(PASSED),--passed=$(PASSED)) $(if $(SEED),--seed $(SEED))
+test-bare:  ## the quick tests in a fresh copy that sees git, make and Python only; SLOW=1 for all tests
+	@$(PYTHON) -m tests.bare -n $(WORKERS) $(if $(SLOW),--slow) $(if $(AGAIN),--again) $(if $(PASSED),--passed=$(PASSED)) $(if $(SEED),--seed $(SEED))
 
 # The tools are the lock's; what the package itself asks for is the oldest that it says will do.
 test-lowest: .venv/.installed-dev  ## tests of commands and API with the oldest packages that pyproject.toml allows

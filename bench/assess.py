@@ -125,8 +125,8 @@ def replayed(seen: MonthHistory, true: MonthHistory) -> tuple[WaysReport, dict[s
     month, truth = replayable(seen), replayable(true)
     setting = setting_of(month, QUOTE, default_cost("H100"), COST_OF_DELAY, None, None)
     known = waits_of(seen).all
-    setting = nearer_order(month, setting, known.sum_ms / max(1, known.jobs) / HOUR)
-    ways = ways_of(month, setting, other_guesses(seen, month), lambda _: None, (AS_IT_WAS, *WAYS))
+    setting, was = nearer_order(month, setting, known.sum_ms / max(1, known.jobs) / HOUR, lambda _: None)
+    ways = ways_of(month, setting, other_guesses(seen, month), lambda _: None, (AS_IT_WAS, *WAYS), was)
     return ways, {name: measure(name, truth, truth.jobs, setting, 0) for name in (AS_IT_WAS, *WAYS)}
 
 

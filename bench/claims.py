@@ -10,12 +10,9 @@ command that was stopped goes on.
 
 import argparse
 import json
-import os
 import platform
 import re
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +34,7 @@ PRICED: Final = "H100"  #: the GPU model whose spot prices are shown beside the 
 def main(words: Sequence[str] | None = None) -> int:
     args = parsed(words)
     if args.compiled:
-        return again_compiled(sys.argv[1:] if words is None else words)
+        return compiled.again("bench.claims", sys.argv[1:] if words is None else words)
     chosen = [BY_NAME[args.row]] if args.row else list(ROWS)
     try:
         runner = Runner(lambda line: print(line, file=sys.stderr, flush=True), args.resume and Path(args.resume))
@@ -72,14 +69,6 @@ def parsed(words: Sequence[str] | None) -> argparse.Namespace:
     if args.write and (args.row or args.days == FAST_DAYS or args.traces != list(TRACES)):
         parser.error("--write keeps a whole run: all rows, all traces, not --fast")
     return args
-
-
-def again_compiled(words: Sequence[str]) -> int:
-    """The same in a process whose engine is compiled."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.pathsep.join((str(compiled.package(Path(folder))), str(ROOT)))
-        command = [sys.executable, "-m", "bench.claims", *(word for word in words if word != "--compiled")]
-        return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, cwd=ROOT, check=False).returncode
 
 
 def measured(runner: Runner, chosen: Sequence[Row], found: Sequence[Load], days: float | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ It takes what `bench.kube_mistakes` takes, but PENSTOCK_BENCH_WORLD, and cuts ar
 too. What is bad about the cloud is in front of it: `bench.cloud_proxy`.
 
     PENSTOCK_BENCH_LATE=5     how old a list may be, in seconds: what is missing for longer is lost
+    PENSTOCK_BENCH_WAY=cluster_api    what rents nodes, instead of Karpenter (`bench.cloud_grounds`)
 
 Deadlines for nodes that never show their GPUs are short, so that a run sees some.
 """
@@ -22,22 +23,30 @@ from dataclasses import replace
 from typing import Any, Final
 
 from bench import mistakes
+from bench.cloud_grounds import way
 from bench.cloud_proxy import KEPT_S
 from bench.kube_mistakes import MISSING_MS, VERBS, _put, hurry
 from bench.mistakes import Points, around, named
-from penstock.capacity import cluster_nodes, contract, karpenter, nodeclaim
+from penstock.capacity import cluster_api, cluster_nodes, contract, karpenter, machine_deployment, nodeclaim
 from penstock.config import offers
 from penstock.journal.writer import JournalWriter
 from penstock.kube import annotations, errors
-from penstock.kube.client import JOBS, NODE_CLAIMS, Cluster, Kind, Obj
+from penstock.kube.client import JOBS, MACHINE_DEPLOYMENTS, NODE_CLAIMS, Cluster, Kind, Obj
 from penstock.kube.connect.gpu_survey import NODE_POOLS
-from penstock.live import recover
+from penstock.live import recover, site_probe
 from penstock.site_answers import Unreachable
 
 SPARE_MS: Final = 3_000  #: between the oldest list and what is taken to be lost
 SLOW_DISK_S: Final = 1.0
-NEVER_READY_MS: Final = 8_000  #: instead of minutes
-CUT: Final = (JOBS, NODE_CLAIMS)
+NEVER_READY_MS: Final = {"karpenter": 8_000, "cluster_api": 25_000}  #: instead of minutes
+PROBE_MS: Final = 10_000  #: as usual: behind this proxy a site is slow, and that is not what is tried here
+REFUSED_S: Final = 5.0  #: instead of a minute
+CUT: Final = (JOBS, NODE_CLAIMS, MACHINE_DEPLOYMENTS)
+#: What a mistake is put into.
+RENTS: Final[dict[str, type[cluster_nodes.ClusterNodes]]] = {
+    "karpenter": karpenter.KarpenterNodes,
+    "cluster_api": cluster_api.ClusterApiNodes,
+}
 
 
 def main() -> int:
@@ -47,7 +56,9 @@ def main() -> int:
     by = signal.Signals[f"SIG{said('PENSTOCK_BENCH_SIGNAL', 'KILL')}"]
     points = Points(int(said("PENSTOCK_BENCH_POINTS", "0")), said("PENSTOCK_BENCH_AT", ""), by)
     hurry()
-    _put(cluster_nodes, MOST_MS=NEVER_READY_MS, NEVER_READY_MS=NEVER_READY_MS)
+    _put(cluster_nodes, MOST_MS=NEVER_READY_MS[way()], NEVER_READY_MS=NEVER_READY_MS[way()])
+    _put(cluster_api.ClusterApiNodes, refused_seconds=REFUSED_S)
+    _put(site_probe, MOST_MS=PROBE_MS)
     _put(cluster_nodes.ClusterNodes, late_seconds=KEPT_S + 1)
     _put(recover, MISSING_MS=max(MISSING_MS, int(float(said("PENSTOCK_BENCH_LATE", "5")) * 1000) + SPARE_MS))
     put_points(points)
@@ -78,14 +89,18 @@ def put_points(points: Points) -> None:
 
 
 def _change_claims(change: Callable[[Obj], None]) -> None:
-    right = nodeclaim.node_claim
+    """A claim is whatever object rents a node."""
 
-    def wrong(*args: Any) -> Obj:
-        claim = right(*args)
-        change(claim)
-        return claim
+    def changing(right: Callable[..., Obj]) -> Callable[..., Obj]:
+        def wrong(*args: Any) -> Obj:
+            claim = right(*args)
+            change(claim)
+            return claim
 
-    _put(karpenter, node_claim=wrong)
+        return wrong
+
+    _put(karpenter, node_claim=changing(nodeclaim.node_claim))
+    _put(cluster_api, machine_deployment=changing(machine_deployment.machine_deployment))
 
 
 def a_random_name(_: Points) -> None:
@@ -114,15 +129,16 @@ def closed_before_gone(_: Points) -> None:
 
     async def wrong(self: Any, node: str) -> None:
         async with self.errors():
-            with suppress(errors.NotFound):
-                await self.cluster_now().delete(NODE_CLAIMS, self.name_of(node))
+            if (machine := await self.fetch(node)) is not None:
+                await self.end(machine)
 
-    _put(karpenter.KarpenterNodes, _delete=wrong)
+    _put(RENTS[way()], _delete=wrong)
 
 
 def a_failed_list_is_empty(_: Points) -> None:
     """What cannot be read is taken to be gone: released, and its hold closed."""
-    right_list, right_fetch = karpenter.KarpenterNodes.list, karpenter.KarpenterNodes.fetch
+    rents = RENTS[way()]
+    right_list, right_fetch = rents.list, rents.fetch
 
     async def wrong(self: Any) -> tuple[contract.SeenNode, ...]:
         try:
@@ -142,12 +158,17 @@ def a_failed_list_is_empty(_: Points) -> None:
                 await self.end(machine)
             await asyncio.sleep(0.5)
 
-    _put(karpenter.KarpenterNodes, list=wrong, fetch=fetch, _delete=delete)
+    _put(rents, list=wrong, fetch=fetch, _delete=delete)
 
 
 def no_termination_grace_period(_: Points) -> None:
     """A pod that may not be evicted keeps the node beyond its own end."""
-    _change_claims(lambda claim: claim["spec"].pop("terminationGracePeriod"))
+
+    def change(claim: Obj) -> None:
+        claim["spec"].pop("terminationGracePeriod", None)
+        claim["spec"].get("template", {}).get("spec", {}).pop("deletion", None)
+
+    _change_claims(change)
 
 
 def renewing_what_is_immutable(_: Points) -> None:
@@ -213,7 +234,7 @@ def no_orphan_sweep(_: Points) -> None:
 
 def adopt_without_comparing(_: Points) -> None:
     """What stands under a node's name is taken to be it."""
-    _put(karpenter.KarpenterNodes, _is_own=lambda *_: True)
+    _put(RENTS[way()], _is_own=lambda *_: True)
 
 
 MISTAKES: Final[dict[str, Callable[[Points], None]]] = named(
@@ -231,6 +252,14 @@ MISTAKES: Final[dict[str, Callable[[Points], None]]] = named(
         adopt_without_comparing,
     )
 )
+
+
+OF_KARPENTER: Final = ("renewing_what_is_immutable", "in_a_node_pool", "one_claim_of_a_static_pool")
+
+
+def mistakes_of(way: str) -> list[str]:
+    """Those that can be made there."""
+    return [name for name in MISTAKES if way == "karpenter" or name not in OF_KARPENTER]
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""A proxy in front of an API server that loses questions and answers about NodeClaims, is late, and shows lists as they
-were a while ago. `bench.kill_clouds` puts it between its control planes and the cluster.
+"""A proxy in front of an API server that loses questions and answers about what rents nodes, is late, and shows lists
+as they were a while ago. `bench.kill_clouds` puts it between its control planes and the cluster.
 
 It has the API server's certificate, and asks as the cluster's administrator. Watches pass through: a list from a while
 ago has its own resourceVersion, and a watch from there tells all that came after.
@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 import ssl
+import threading
 import time
 from collections import deque
 from contextlib import suppress
@@ -21,12 +22,11 @@ from aiohttp import web
 
 from penstock.devcluster import DevCluster
 
-CLAIMS: Final = "/nodeclaims"
-LISTED: Final = ("nodeclaims", "nodes")  #: the last part of paths whose lists are late
 POLL_S: Final = 0.5
 SLOW_S: Final = 0.8  #: the longest that a request is late, usually
 KEPT_S: Final = 3.0  #: how long one in fifty creates is kept: its sender has given up by then
 LOST: Final = 0.1
+LOST_READS: Final = 0.15  #: an HTTP client asks once more by itself
 PASSED_ON: Final = ("Content-Type", "Accept")
 
 
@@ -50,7 +50,9 @@ class Snapshots:
 class CloudProxy:
     """`late_s`: how old a list may be at most. Every half minute another lateness is drawn."""
 
-    def __init__(self, cluster: DevCluster, folder: Path, chance: random.Random, late_s: float) -> None:
+    def __init__(self, cluster: DevCluster, folder: Path, chance: random.Random, late_s: float, claims: str) -> None:
+        """`claims`: what rents nodes, in the plural, as in a path."""
+        self.claims = claims
         self.access, self.chance, self.late_s = cluster.api.access, chance, late_s
         self.kubeconfig, self.text = folder / "proxied.kubeconfig", cluster.kubeconfig.read_text()
         self.lists: dict[str, Snapshots] = {}
@@ -59,6 +61,13 @@ class CloudProxy:
         self.tasks: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
+        """In a thread of its own: whoever asks the journal beside it must not keep requests waiting."""
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, name="cloud-proxy", daemon=True)
+        self.thread.start()
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._start(), self.loop))
+
+    async def _start(self) -> None:
         trust = ssl.create_default_context(cafile=str(self.access.ca))
         connector = aiohttp.TCPConnector(ssl=trust, limit=0)
         headers = {"Authorization": f"Bearer {self.access.token}"}
@@ -77,8 +86,15 @@ class CloudProxy:
         self._keep(self._watch_lists())
 
     async def close(self) -> None:
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close(), self.loop))
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        await asyncio.to_thread(self.thread.join)
+        self.loop.close()
+
+    async def _close(self) -> None:
         for task in self.tasks:
             task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
         await self.runner.cleanup()
         await self.session.close()
 
@@ -95,18 +111,19 @@ class CloudProxy:
             return await self._stream(request)
         if self._is_list(request) and (old := self._old_list(request)) is not None:
             return web.Response(body=old, content_type="application/json")
-        about_claims = CLAIMS in request.path
+        about_claims = f"/{self.claims}" in request.path
         fate = self.chance.random() if about_claims else 0.5
         if request.method != "GET" and self.chance.random() < 0.3:
             await asyncio.sleep(SLOW_S * self.chance.random())
-        if fate < LOST:
+        lost = LOST_READS if request.method == "GET" else LOST
+        if fate < lost:
             self.lost_questions += 1
             if request.method == "POST" and self.chance.random() < 0.2:  # it arrives, when nobody waits for it any more
                 self.kept += 1
                 self._keep(self._later(request, body))
             raise _hung_up(request)
         status, headers, answer = await self._forward(request, body)
-        if fate > 1 - LOST:
+        if fate > 1 - lost:
             self.lost_answers += 1
             raise _hung_up(request)
         return web.Response(status=status, body=answer, headers=headers)
@@ -141,7 +158,11 @@ class CloudProxy:
     # --- late lists --------------------------------------------------------------------------------------------------
 
     def _is_list(self, request: web.Request) -> bool:
-        return request.method == "GET" and request.path.rpartition("/")[2] in LISTED and "continue" not in request.query
+        return (
+            request.method == "GET"
+            and request.path.rpartition("/")[2] in (self.claims, "nodes")
+            and "continue" not in request.query
+        )
 
     def _old_list(self, request: web.Request) -> bytes | None:
         snapshots = self.lists.setdefault(request.raw_path, Snapshots())

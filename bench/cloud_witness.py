@@ -13,17 +13,19 @@ from datetime import datetime
 from typing import Any, Final
 
 from bench.auditor import Auditor
+from bench.cloud_grounds import CloudGround
 from bench.kube_witness import Witness
 from penstock.core.fold.ledger import Lease
 from penstock.core.units import Instant
 from penstock.drivers.kubernetes.scaling import POOL_LABEL
 from penstock.kube import annotations
-from penstock.kube.client import NODE_CLAIMS, NODES, Cluster
+from penstock.kube.client import NODES, Cluster
 
 #: A claim counts from its creation, in whole seconds, and a request may be late by one.
 TOLERANCE_MS: Final = 3_000
-#: How long an orphan may be there, which the bench itself makes: a claim with our marks that the journal never had.
-#: Much of that time nobody lives who could sweep it.
+#: How long an orphan may be there while somebody leads and is not stopped: a claim with our marks that the journal
+#: never had, made by the bench itself. And as much longer as lists are late. Whoever leads sweeps it at the next look,
+#: 2 s here and 30 s usually, asks again if a question or an answer is lost, and may be killed before all of it is gone.
 SWEPT_S: Final = 120.0
 Json = dict[str, Any]
 
@@ -39,6 +41,7 @@ class Rented:
     made_at: Instant  #: in whole seconds
     ends_at: Instant | None  #: by itself; None: a Node, or never
     pool: str
+    movable: bool = False  #: its end is
 
 
 @dataclass(frozen=True)
@@ -57,17 +60,22 @@ class Books:
 
 
 class CloudWitness(Witness):
-    def __init__(self) -> None:
+    def __init__(self, late_s: float = 0.0) -> None:
+        """`late_s`: how old a list may be that a control plane sees."""
         super().__init__()
+        self.limit_s = SWEPT_S + late_s
         self.asked = 0  #: how often
         self.seen: dict[str, Rented] = {}  #: all that was ever there, by uid
         self.planted: dict[str, float] = {}  #: names of orphans that the bench made, and when they were seen first
+        self.there_s: dict[str, float] = {}  #: how long each of them was there
         self.most = 0  #: nodes at once
 
-    async def ask(self, cluster: Cluster, auditor: Auditor, now_s: float) -> Iterator[tuple[str, str]]:
-        """What is wrong now."""
+    async def ask(
+        self, cluster: Cluster, ground: CloudGround, auditor: Auditor, now_s: float
+    ) -> Iterator[tuple[str, str]]:
+        """What is wrong now. `now_s`: a clock that stands still while nobody leads."""
         before = Books.of(auditor)
-        there = await rented(cluster)
+        there = await rented(cluster, ground)
         after = Books.of(auditor)
         self.asked += 1
         self.seen |= {one.uid: one for one in there}
@@ -84,7 +92,8 @@ class CloudWitness(Witness):
             if one.name in self.planted:
                 if not self.planted[one.name]:
                     self.planted[one.name] = now_s
-                if now_s - self.planted[one.name] < SWEPT_S:
+                self.there_s[one.name] = now_s - self.planted[one.name]
+                if self.there_s[one.name] < self.limit_s:
                     continue
             why = "was never held for" if never else "was settled before it was gone"
             why = "was not swept" if one.name in self.planted else why
@@ -111,20 +120,22 @@ def _marks(there: Iterable[Rented]) -> Iterator[tuple[str, str]]:
 
 def _ends(there: Iterable[Rented], books: Books) -> Iterator[tuple[str, str]]:
     """It ends by itself when what is held for it does: not later, for nobody would pay, and not sooner, for a job
-    counts on it."""
+    counts on it. One that can be moved is moved after it is held for."""
     for one in there:
         lease = books.leases.get(one.node)
         if lease is None or one.kind != "claim":
             continue
         if one.ends_at is None or one.ends_at > lease.deadline_at + TOLERANCE_MS + lease.hold.terms.kill_ms // 2:
             yield "over_cap", f"{one.node} ends at {one.ends_at}, and is paid for until {lease.deadline_at}"
-        elif one.ends_at < lease.deadline_at - TOLERANCE_MS:
+        elif one.ends_at < lease.deadline_at - TOLERANCE_MS and not one.movable:
             yield "lost", f"{one.node} ends at {one.ends_at}, and the journal counts on it until {lease.deadline_at}"
 
 
-async def rented(cluster: Cluster) -> list[Rented]:
-    """All claims and Nodes with marks of any installation; read from the API server, which knows them all."""
-    claims, _ = await cluster.list(NODE_CLAIMS, labels=annotations.NODE)
+async def rented(cluster: Cluster, ground: CloudGround) -> list[Rented]:
+    """All claims and Nodes with marks of any installation; read from the API server, which knows them all. A claim is
+    whatever object rents a node.
+    """
+    claims, _ = await cluster.list(ground.kind, ground.namespace, labels=annotations.NODE)
     nodes, _ = await cluster.list(NODES, labels=annotations.NODE)
     return [*(_rented("claim", claim) for claim in claims), *(_rented("Node", node) for node in nodes)]
 
@@ -135,8 +146,11 @@ def _rented(kind: str, obj: Json) -> Rented:
     made_at = int(datetime.fromisoformat(meta["creationTimestamp"]).timestamp()) * 1000
     lasts = _seconds(str(obj["spec"].get("expireAfter", "")))
     ends_at = None if lasts is None else made_at + lasts * 1000
+    written = notes.get(annotations.ENDS_AT, "")  # by the cluster's clock, for a watchman
+    if written:
+        ends_at = int(datetime.fromisoformat(written).timestamp()) * 1000
     node, pool = notes.get(annotations.NODE_ID, meta["name"]), labels.get(POOL_LABEL, "")
-    return Rented(meta["uid"], kind, labels[annotations.NODE], node, made_at, ends_at, pool)
+    return Rented(meta["uid"], kind, labels[annotations.NODE], node, made_at, ends_at, pool, movable=bool(written))
 
 
 def _seconds(text: str) -> int | None:

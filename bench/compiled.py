@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.devcluster.programs import cache
@@ -27,6 +28,14 @@ def package(folder: Path) -> Path:
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "src" / "penstock", folder / "penstock", ignore=ignore, dirs_exist_ok=True)
     return folder
+
+
+def again(module: str, words: Sequence[str]) -> int:
+    """The same command in a process whose engine is compiled."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.pathsep.join((str(package(Path(folder))), str(ROOT)))
+        command = [sys.executable, "-m", module, *(word for word in words if word != "--compiled")]
+        return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, cwd=ROOT, check=False).returncode
 
 
 def libraries() -> Path:

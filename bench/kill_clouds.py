@@ -3,16 +3,17 @@ nodes, and see whether any node is rented twice, left, or there without money.
 
     python -m bench.kill_clouds --kills 25 [--seed 1]
     PENSTOCK_BENCH_LATE=180 python -m bench.kill_clouds       lists that are 2 to 180 s old, instead of 2 to 5 s
+    PENSTOCK_BENCH_WAY=cluster_api python -m bench.kill_clouds    machines of Cluster API, instead of Karpenter's
     python -m bench.kill_clouds --mutate [--kills 12] [--only NAME ...]
 
 Two real `penstock up --stand-by` on one PostgreSQL journal, in front of a cluster without nodes and a real Karpenter
-(docs/dev-cluster.md), where they rent NodeClaims for home Jobs. The leader, the standby or both are ended by SIGKILL,
-or stopped for a while and sent on. Between them and the cluster is a proxy (`bench.cloud_proxy`): requests about claims
-are late, kept for a while, or lost, or their answer is, and lists are old. Now and then the cloud has no nodes left, a
-node never shows its GPUs, one is taken away, or a claim appears that has our marks and is not in the journal.
-A `CloudWitness` asks all the time whether anything is alive without an open hold. In the end both die for good while
-nodes are busy with pods that may not be evicted: all must be gone by deadline and `kill`. With `--mutate` each seeded
-mistake takes a run of its own, which must find it.
+(docs/dev-cluster.md), where they rent NodeClaims for home Jobs; or of Cluster API's core and a watchman. The leader,
+the standby or both are ended by SIGKILL, or stopped for a while and sent on. Between them and the cluster is a proxy
+(`bench.cloud_proxy`): requests about claims are late, kept for a while, or lost, or their answer is, and lists are old.
+Now and then the cloud has no nodes left, a node never shows its GPUs, one is taken away, or a claim appears that has
+our marks and is not in the journal. A `CloudWitness` asks all the time whether anything is alive without an open hold.
+In the end both die for good while nodes are busy with pods that may not be evicted: all must be gone by deadline and
+`kill`, and cost no more than is held. With `--mutate` each seeded mistake takes a run of its own, which must find it.
 """
 
 import asyncio
@@ -21,101 +22,53 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from bench import kill_command, kill_kube
 from bench.auditor import COUNTED, Auditor
-from bench.cloud_mistakes import MISTAKES
+from bench.cloud_grounds import GROUNDS, CloudGround, way
+from bench.cloud_mistakes import mistakes_of
 from bench.cloud_proxy import CloudProxy
 from bench.cloud_witness import CloudWitness, rented
 from bench.kill import where_of
 from bench.kube_load import Load
-from bench.pair import LABEL, Brain, home_job
+from bench.pair import LABEL, Brain, home_job, leader
 from penstock.capacity.contract import object_name
-from penstock.devcluster import ClusterGroup, ClusterPlan, DevCluster, karpenter
+from penstock.core.units import cost_of, step_up
+from penstock.devcluster import ClusterGroup
 from penstock.devcluster.plan import GPU
 from penstock.kube import annotations
 from penstock.kube.access import Access, connect
-from penstock.kube.client import JOBS, LEASES, NODE_CLAIMS, NODES, Cluster
+from penstock.kube.client import JOBS, LEASES, NODES, PODS, Cluster
 from penstock.kube.errors import AlreadyExists, KubeError, NotFound
 
-PLANS: Final = (ClusterPlan("cloud", karpenter=True),)
 LIVE: Final = 3  #: home Jobs at once
 LEASE: Final = "30s"  #: of a node, for its whole life: a claim's end cannot be moved
-KILL_MS: Final = 20_000
 ASK_S: Final = 0.5
 DEAD_TOLERANCE_S: Final = 10.0  #: Karpenter looks at ends every few seconds, on a machine that is busy
-POINTS: Final = (
-    "before create nodeclaims", "after create nodeclaims", "before delete nodeclaims", "after delete nodeclaims",
-    "before append", "before writing",
-)  # fmt: skip
-#: `blind` is the cheapest, so that it is tried; its nodes never show a GPU.
-SITES: Final = """
-currency: USD
-policy: {{value_of_waiting: 1000000, stay: 1s, least_left: 1s, least_lease: 6s}}
-caps:
-  - {{scope: org, per_month: 100000}}
-  - {{scope: "team:poor", per_month: 30}}
-teams:
-  - {{name: rich, namespaces: [{people}]}}
-  - {{name: poor, namespaces: [{people}]}}
-sites:
-  - name: cloud
-    driver: kubernetes
-    front_door: true
-    kubernetes: {{kubeconfig: {kubeconfig}, namespace: {ours}, namespaces: [{people}], room: 20s, grace: 1s}}
-    offers:
-{offers}
-"""
-OFFER: Final = """\
-      - {{name: {name}, term: on_demand, gpu: A100, gpus_per_node: 8, nodes: {nodes}, start: 2s, billing_step: 1s,
-         kill: 20s, price: {{per: gpu_hour, list: {price}}}, rent: {{way: karpenter, instance_types: [{kind}],
-         node_class: {{group: {group}, kind: KWOKNodeClass, name: {name}}}}}}}
-"""
-OFFERS: Final = (("blind", "a100-blind", 1, 30), ("a100", "a100-8x", 2, 36), ("spare", "h100-8x", 2, 90))
+POINTS: Final = ("before create {}", "after create {}", "before delete {}", "after delete {}")
 Json = dict[str, Any]
 
 
 def main() -> int:
-    return kill_command.main(str(__doc__), run, MISTAKES, kills=25, with_mistake=12)
+    return kill_command.main(str(__doc__), run, mistakes_of(way()), kills=25, with_mistake=12)
 
 
 def run(kills: int, seed: int, mistake: str = "", *, to_the_end: bool = True) -> "CloudRun":
     """With a mistake it ends as soon as something is found. `to_the_end`: in the end both die for good."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-kill-clouds-")))
-        bed = stack.enter_context(ClusterGroup(folder / "bed", PLANS))
-        where = where_of("postgres", folder, stack)
-        told = CloudRun(
-            CloudGround(bed.cluster("cloud"), folder), where, folder, random.Random(f"{seed}/{mistake}"), mistake
-        )
+        kind = GROUNDS[way()]
+        bed = stack.enter_context(ClusterGroup(folder / "bed", [kind.plan]))
+        where, ground = where_of("postgres", folder, stack), kind(bed.cluster("cloud"), folder)
+        stack.callback(ground.end)
+        told = CloudRun(ground, where, folder, random.Random(f"{seed}/{mistake}"), mistake)
         stack.callback(told.end)
         asyncio.run(told.tell(kills, to_the_end))
         return told
-
-
-class CloudGround:
-    """One cluster: home Jobs are applied there, and its nodes are all rented."""
-
-    people, ours = "research", "penstock"
-
-    def __init__(self, cluster: DevCluster, folder: Path) -> None:
-        self.cluster, self.sites = cluster, folder / "sites.yaml"
-        for name in (self.ours, self.people):
-            cluster.new_namespace(name)
-        offers = "".join(
-            OFFER.format(name=name, kind=kind, nodes=nodes, price=price, group=karpenter.GROUP)
-            for name, kind, nodes, price in OFFERS
-        )
-        proxied = folder / "proxied.kubeconfig"
-        self.sites.write_text(SITES.format(people=self.people, ours=self.ours, kubeconfig=proxied, offers=offers))
-        cluster.apply(*(karpenter.node_class(name) for name, *_ in OFFERS))
-
-    def stock(self, words: str) -> None:
-        """What the cloud says when it is asked for a node of the usual kind; empty: it gives one."""
-        self.cluster.apply(karpenter.node_class("a100", stock_out=words))
 
 
 class CloudLoad(Load):
@@ -154,6 +107,7 @@ class CloudLoad(Load):
 
     async def weather(self) -> None:
         await self._plant(2)
+        await self._make_orphan()
         while True:
             await asyncio.sleep(self.chance.uniform(5, 12))
             if self.coming:
@@ -166,12 +120,11 @@ class CloudLoad(Load):
         await asyncio.to_thread(self.stock, "")
 
     async def _take_one(self) -> None:
-        """As a spot node is reclaimed: the claim is deleted, and Karpenter ends its node."""
-        there = [one for one in await rented(self.cloud) if one.kind == "claim"]
+        ground: CloudGround = self.ground  # type: ignore[assignment]  # another ground
+        there = [one for one in await rented(self.cloud, ground) if one.kind == "claim"]
         if there:
             self.reclaimed += 1
-            with suppress(NotFound):
-                await self.cloud.delete(NODE_CLAIMS, self.chance.choice(there).name)
+            await ground.take(self.cloud, self.chance.choice(there).name)
 
     async def drain_all(self) -> None:
         await self._take_one()
@@ -181,14 +134,22 @@ class CloudLoad(Load):
         with suppress(NotFound):
             lease = await self.cloud.get(LEASES, annotations.LEASE, self.ground.ours)
             installation, node = str(lease["spec"]["holderIdentity"]), f"orphan{len(self.witness.planted)}.1/n0"
-            claim = self._claim(annotations.node_name(object_name(installation, node)), "300s")
+            claim = self._strange(annotations.node_name(object_name(installation, node)), 300)
             claim["metadata"]["labels"] = {
                 annotations.INSTALLATION: annotations.label_value(installation),
                 annotations.NODE: claim["metadata"]["name"],
             }
             claim["metadata"]["annotations"] = {annotations.NODE_ID: node}
             self.witness.planted[claim["metadata"]["name"]] = 0.0
-            await self.cloud.create(NODE_CLAIMS, claim)
+            await self._make(claim)
+
+    def _strange(self, name: str, lasts_s: int) -> Json:
+        ground: CloudGround = self.ground  # type: ignore[assignment]  # another ground
+        return ground.strange(name, lasts_s)
+
+    async def _make(self, obj: Json) -> None:
+        ground: CloudGround = self.ground  # type: ignore[assignment]  # another ground
+        await self.cloud.create(ground.kind, obj, ground.namespace)
 
     async def _plant(self, number: int) -> None:
         """Once the installation has a name: a claim that is nobody's, under the name that a node will want."""
@@ -201,19 +162,8 @@ class CloudLoad(Load):
         node = f"j{number}.1/n0"
         name = annotations.node_name(object_name(installation, node))
         with suppress(AlreadyExists):  # the node was first
-            await self.cloud.create(NODE_CLAIMS, self._claim(name, "1h"))
+            await self._make(self._strange(name, 3_600))
             self.planted.add(node)
-
-    def _claim(self, name: str, lasts: str) -> Json:
-        asked = {"node.kubernetes.io/instance-type": "cpu-8", "karpenter.sh/capacity-type": "on-demand"}
-        return {
-            "metadata": {"name": name},
-            "spec": {
-                "nodeClassRef": {"group": karpenter.GROUP, "kind": "KWOKNodeClass", "name": "spare"},
-                "requirements": [{"key": key, "operator": "In", "values": [text]} for key, text in asked.items()],
-                "expireAfter": lasts,
-            },
-        }
 
 
 class CloudRun(kill_kube.Run):
@@ -225,11 +175,16 @@ class CloudRun(kill_kube.Run):
     def __init__(self, ground: CloudGround, where: str, folder: Path, chance: random.Random, mistake: str) -> None:
         self.ground, self.where, self.chance, self.mistake = ground, where, chance, mistake  # type: ignore[assignment]
         self.brains = [Brain(folder / name, where, ground.sites, "bench.cloud_mistakes") for name in ("a", "b")]
-        self.auditor, self.witness = Auditor(where, folder), CloudWitness()
-        self.kills = self.stops = self.fenced = 0
-        self.may_start, self.calm = asyncio.Event(), asyncio.Event()
         self.late_s = float(os.environ.get("PENSTOCK_BENCH_LATE", "5"))
-        self.proxy = CloudProxy(ground.cluster, folder, random.Random(chance.random()), self.late_s)
+        self.auditor, self.witness = Auditor(where, folder), CloudWitness(self.late_s)
+        self.kills = self.stops = self.fenced = 0
+        self.patience_s += self.late_s
+        self.may_start, self.calm = asyncio.Event(), asyncio.Event()
+        luck = random.Random(chance.random())
+        self.proxy = CloudProxy(ground.cluster, folder, luck, self.late_s, ground.kind.plural)
+        self.rents = ground
+        self.bill = self.exposure = 0
+        self.led_s = 0.0  #: how long somebody led, and was not stopped
         self.dead_s = 0.0  #: how long after their deadline the last of the dead brains' nodes went
 
     async def tell(self, kills: int, to_the_end: bool = True) -> None:
@@ -256,19 +211,26 @@ class CloudRun(kill_kube.Run):
     def _fate(self) -> dict[str, object]:
         told: dict[str, object] = {"late": self.late_s, "mistake": self.mistake}
         if self.load.coming and self.chance.random() < 0.7:
-            told |= {"points": self.chance.randrange(1, 6), "at": self.chance.choice(POINTS)}
+            cuts = [point.format(self.rents.kind.plural) for point in POINTS]
+            told |= {"points": self.chance.randrange(1, 6)}
+            told |= {"at": self.chance.choice([*cuts, "before append", "before writing"])}
             told |= {"signal": self.chance.choice(["KILL", "KILL", "STOP"])}
         return told
 
     # --- what must not be --------------------------------------------------------------------------------------------
 
     async def _ask_all_the_time(self) -> None:
+        asked_at = time.monotonic()
         while True:
             with suppress(KubeError):
-                for what, words in await self.witness.ask(self.cloud, self.auditor, time.monotonic()):
+                for what, words in await self.witness.ask(self.cloud, self.rents, self.auditor, self.led_s):
                     self.auditor.finds(what, words)
                 await self._ask_ready()
             await asyncio.sleep(ASK_S)
+            led = await asyncio.to_thread(leader, self.where, self.brains)
+            since, asked_at = time.monotonic() - asked_at, time.monotonic()
+            if led is not None and led.process is not None and led.code is None and not led.stands_still:
+                self.led_s += since
 
     async def _ask_ready(self) -> None:
         """What the journal takes for ready shows its GPUs."""
@@ -298,7 +260,7 @@ class CloudRun(kill_kube.Run):
     async def _left(self, wait_s: float) -> list[str]:
         """Names of all that is still rented after so long, at most."""
         until = time.monotonic() + wait_s
-        while there := [f"{one.kind} {one.name} of {one.node}" for one in await rented(self.cloud)]:
+        while there := [f"{one.kind} {one.name} of {one.node}" for one in await rented(self.cloud, self.rents)]:
             if time.monotonic() > until:
                 return there
             await asyncio.sleep(0.5)
@@ -317,18 +279,44 @@ class CloudRun(kill_kube.Run):
             job["metadata"]["namespace"] = self.ground.people
             await self.cloud.create(JOBS, job)
         await self._until_runs("last-0", "last-1")
+        await self._stay_everywhere()
         self.may_start.clear()
         for brain in self.brains:
             await self._kill(brain)
         self.auditor.follow()
         ends_at = max(lease.deadline_at for lease in self.auditor.engine.state.ledger.leases.values())
-        most_s = (ends_at + KILL_MS) / 1000 - time.time() + DEAD_TOLERANCE_S
+        most_s = (ends_at + self.rents.kill_ms) / 1000 - time.time() + DEAD_TOLERANCE_S
         for one in await self._left(most_s):
             self.auditor.finds("over_cap", f"nobody is there, and {one} is left after its deadline and `kill`")
         self.dead_s = time.time() - ends_at / 1000
+        self._compare_bill(int(time.time() * 1000))
+
+    async def _stay_everywhere(self) -> None:
+        """A pod on each node that no Job's deadline ends: only the provider's own bound on a drain does."""
+        nodes, _ = await self.cloud.list(NODES, labels=annotations.NODE)
+        for number, node in enumerate(nodes):
+            meta = {"name": f"stays-{number}", "namespace": self.rents.people, "labels": {LABEL: "stays"}}
+            meta["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+            spec = {
+                "nodeName": node["metadata"]["name"],
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{"name": "main", "image": "stays"}],
+                "terminationGracePeriodSeconds": 5,
+            }
+            await self.cloud.create(PODS, {"metadata": meta, "spec": spec})
+
+    def _compare_bill(self, gone_at: int) -> None:
+        """What their provider would bill until the last of them is gone, with what is held: `penstock exposure`."""
+        for name, lease in self.auditor.engine.state.ledger.leases.items():
+            terms = lease.hold.terms
+            bill = terms.fees + cost_of(terms.price_per_hour, step_up(gone_at - lease.opened_at, terms.step_ms))
+            held = lease.charged + lease.held
+            self.bill, self.exposure = self.bill + bill, self.exposure + held
+            if bill > held:
+                self.auditor.finds("over_cap", f"{name} is billed {bill}, and {held} is held for it")
 
     async def _until_runs(self, *names: str) -> None:
-        until = time.monotonic() + kill_kube.PATIENCE_S
+        until = time.monotonic() + self.patience_s
         while not all(self.load._runs(name) for name in names) and time.monotonic() < until:
             await asyncio.sleep(0.1)
 
@@ -341,12 +329,20 @@ class CloudRun(kill_kube.Run):
             "kills": self.kills, "stops": self.stops, "fenced": self.fenced, "jobs": len(self.load.sent),
             "claims": sum(one.kind == "claim" for one in seen), "nodes": sum(one.kind == "Node" for one in seen),
             "at_once": self.witness.most, "taken_away": self.load.reclaimed, "stock_outs": self.load.stock_outs,
-            "orphans": len(self.witness.planted), "lost_questions": self.proxy.lost_questions,
-            "lost_answers": self.proxy.lost_answers, "kept": self.proxy.kept, "old_lists": self.proxy.old_lists,
-            "asked": self.witness.asked, "gone_after_deadline_s": round(self.dead_s, 1),
+            "orphans": len(self.witness.planted), "orphans_there_s": _spread(self.witness.there_s.values()),
+            "lost_questions": self.proxy.lost_questions, "lost_answers": self.proxy.lost_answers,
+            "kept": self.proxy.kept, "old_lists": self.proxy.old_lists,
+            "asked": self.witness.asked, "led_s": round(self.led_s), "gone_after_deadline_s": round(self.dead_s, 1),
+            "bill_of_exposure": round(self.bill / self.exposure, 3) if self.exposure else None,
             "steps": audit.engine.state.steps,
             **{name: len(audit.found[name]) for name in COUNTED if name != "log_lines_lost"},
         }  # fmt: skip
+
+
+def _spread(seconds: Iterable[float]) -> list[float]:
+    """The shortest, the middle and the longest."""
+    ordered = sorted(round(one, 1) for one in seconds)
+    return [ordered[0], ordered[len(ordered) // 2], ordered[-1]] if ordered else []
 
 
 if __name__ == "__main__":

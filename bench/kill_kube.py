@@ -79,6 +79,7 @@ class Run:
 
     load: Load
     east: Cluster
+    patience_s = PATIENCE_S
 
     def __init__(self, ground: Ground, where: str, folder: Path, chance: random.Random, mistake: str) -> None:
         self.ground, self.where, self.chance, self.mistake = ground, where, chance, mistake
@@ -213,12 +214,17 @@ class Run:
         code = brain.code
         if code == -signal.SIGKILL:
             self.kills += 1
-        elif code == FENCED and "must stop" in brain.words:
+        elif code == FENCED and ("must stop" in brain.words or self._is_replaced(brain)):
             self.fenced += 1
         elif code == FENCED and "cannot be written now" in brain.words:
             pass  # the other was stopped in the middle of a row, and this one could not even begin; the next can
         else:
             self.auditor.finds("lost", f"a control plane ended with {code}: {brain.words}")
+
+    def _is_replaced(self, brain: Brain) -> bool:
+        """It was stopped before it had taken its site, and finds the claim of whoever leads by now."""
+        others = [other for other in self.brains if other is not brain]
+        return "was claimed by its control plane since" in brain.words and leader(self.where, self.brains) in others
 
     async def _hurt(self) -> None:
         leads = leader(self.where, self.brains)
@@ -283,7 +289,7 @@ class Run:
         steps, until = -1, 0.0
         while steps < self.auditor.engine.state.steps or time.monotonic() < until:
             if steps < self.auditor.engine.state.steps:
-                steps, until = self.auditor.engine.state.steps, time.monotonic() + PATIENCE_S
+                steps, until = self.auditor.engine.state.steps, time.monotonic() + self.patience_s
             await asyncio.sleep(0.5)
             self.auditor.follow()
             if self.mistake and not self.auditor.clean:

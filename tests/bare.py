@@ -5,6 +5,7 @@
 It hides what this machine has besides: the PATH holds links to those three and to a system's everyday commands, home
 and cache folders are new, and root becomes `nobody`. There `make venv` installs what the lock names, and the tests run.
 Each part that should be missing must be missed, so that the proof cannot rot; a skip for anything else is a failure.
+This file itself needs no package: CI installs its own ones meanwhile.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.conftest import ROOT, Part
+from tests.parts import ROOT, Part
 
 NEEDED: Final = ("git", "make", "sh")
 #: A system without these is none; whatever is missing of them is left out.

@@ -10,40 +10,18 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Generator
-from enum import StrEnum
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.parts import ROOT, Part
+
+__all__ = ["REQUIRE_ALL", "ROOT", "Part", "shared_data"]
+
 os.environ["PENSTOCK_FROZEN"] = "1"
 
-ROOT = Path(__file__).resolve().parent.parent
 REQUIRE_ALL = os.environ.get("PENSTOCK_REQUIRE_ALL") == "1"
-
-
-class Part(StrEnum):
-    """What not every machine has, and how to get it: why a test may be left out. `pytest.skip(Part.KUBERNETES)`"""
-
-    KUBERNETES = "Kubernetes programs: `make kube` builds them once, in about ten minutes"
-    KUEUE = "Kueue: `make kube KUEUE=1` builds it once, in about ten minutes"
-    JOBSET = "JobSet: `make kube JOBSET=1` builds it once, in about five minutes"
-    CLUSTER_API = "Cluster API: `make kube CAPI=1` builds it once, in about four minutes"
-    KARPENTER = "Karpenter: `make kube KARPENTER=1` builds it once, in about five minutes"
-    DNS = "CoreDNS: `make kube DNS=1` builds it once, in about two minutes"
-    OUR_CLUSTERS = "clusters that may be broken: run without PENSTOCK_TEST_KUBECONFIGS"
-    REAL_PODS = "real pods: `make kube` as root on Debian or Ubuntu installs containerd and runc"
-    HELM = "helm: `make kube` builds it once, in about three minutes"
-    S3 = "S3 server: `make kube` builds versitygw once, in about two minutes"
-    POSTGRES = "PostgreSQL server: apt-get install postgresql"
-    PROMETHEUS = "Prometheus: apt-get install prometheus"
-    CHROMIUM = "Chromium: apt-get install chromium"
-    COMPILER = "C compiler with Python's headers: apt-get install gcc python3-dev"
-    LINUX = "Linux: its fork copies a process with threads"
-    ROOT = "root's rights: run the tests as root, as CI does; only root can give each job a user of its own"
-    TRACES = "recorded traces: PENSTOCK_SHARED names their folder; generated load is tested"
-
-
 LONGEST_S = 900  #: of one test, with whatever it builds first; nothing takes half of it, unless others want the machine
 pytest_plugins = ["tests.once", "tests.together", "tests.turns"]
 
@@ -128,7 +106,7 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
         return
     part = _part(report)
     if part is None:
-        report.outcome, why = "failed", "A test is left out only for a Part of tests/conftest.py"
+        report.outcome, why = "failed", "A test is left out only for a Part of tests/parts.py"
     elif REQUIRE_ALL and part is not Part.TRACES:
         report.outcome, why = "failed", "PENSTOCK_REQUIRE_ALL=1 allows no skips"
     else:

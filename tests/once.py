@@ -9,13 +9,14 @@ read this plug-in.
 A test runs again if a fuller machine could change what it does: it started a program that is not ours, looked for one
 that is not there, asked which user runs it, or drew as few examples as the bare copy's profile says. What a fixture of
 several tests did counts for each of them. A Penstock of root gives each job a user of its own: tests in which that
-matters run again, too.
+matters run again, too. Of a file whose tests all passed so, the name alone stands there, and it is not even read.
 """
 
 import os
 import shutil
 import sys
-from collections.abc import Callable, Generator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ AS_ROOT: Final = (
     "tests/web/routes/test_job_exec.py",
 )  # fmt: skip
 SAME: Final = "same_everywhere"  #: a property of a test's report
+IN_FILES: Final = "tests_in_files"  #: what a worker tells at its end
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,6 +44,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder(Path(config.getoption("passed"))))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if collection_path.suffix != ".py" or not collection_path.is_relative_to(config.rootpath):
+        return None
+    return str(collection_path.relative_to(config.rootpath)) in _listed(config) or None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """After `tests.turns`, which counts all that there are: with the same seed it takes the same in both runs."""
     passed = _listed(config)
@@ -51,14 +59,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if passed := _listed(config):
+    if passed := [name for name in _listed(config) if "::" in name]:
         terminalreporter.section("not run again")
         terminalreporter.write_line(f"{len(passed):5} tests passed in the bare copy and are not run again")
 
 
 def _listed(config: pytest.Config) -> frozenset[str]:
-    name = config.getoption("not_again")
-    return frozenset(Path(name).read_text("utf-8").splitlines()) if name else frozenset()
+    if LISTED not in config.stash:
+        name = config.getoption("not_again")
+        config.stash[LISTED] = frozenset(Path(name).read_text("utf-8").splitlines() if name else ())
+    return config.stash[LISTED]
 
 
 class Recorder:
@@ -66,6 +76,7 @@ class Recorder:
 
     def __init__(self, file: Path) -> None:
         self.file, self.passed, self.others = file, set[str](), set[str]()
+        self.in_files = dict[str, int]()  #: how many tests there are in each
         self.asked = 0  #: how often something was done that depends on the machine
         self.fixtures = set[str]()  #: of several tests, in which that happened
         sys.addaudithook(self._hear)
@@ -119,9 +130,28 @@ class Recorder:
         elif (SAME, True) in [tuple(named) for named in report.user_properties]:
             self.passed.add(report.nodeid)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """All of them, before options leave some out."""
+        self.in_files = _by_file(item.nodeid for item in items)
+
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if not hasattr(session.config, "workerinput"):
-            self.file.write_text("".join(f"{name}\n" for name in sorted(self.passed - self.others)), "utf-8")
+        if hasattr(session.config, "workerinput"):
+            session.config.workeroutput[IN_FILES] = self.in_files  # type: ignore[attr-defined]  # of xdist
+        else:
+            once = self.passed - self.others
+            whole = [file for file, tests in _by_file(once).items() if tests == self.in_files.get(file)]
+            self.file.write_text("".join(f"{name}\n" for name in sorted([*once, *whole])), "utf-8")
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        """Workers read the same files; the last one's count will do."""
+        told = getattr(node, "workeroutput", None) or {}
+        self.in_files = told.get(IN_FILES, self.in_files)
+
+
+def _by_file(tests: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(test.partition("::")[0] for test in tests))
 
 
 def _asked_by_us() -> bool:
@@ -130,3 +160,4 @@ def _asked_by_us() -> bool:
 
 
 BEFORE = pytest.StashKey[int]()
+LISTED = pytest.StashKey[frozenset[str]]()

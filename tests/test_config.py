@@ -227,10 +227,14 @@ def test_no_part_of_the_model_is_out_of_the_files_reach() -> None:
     assert {name for name, values in said.items() if len(values) < 2} == {
         "SitesFile.maps",  # of Kubernetes sites: tests/kube/test_portability.py
         "SitesFile.kubernetes",  # of sites that are clusters: tests/config/test_clusters.py
+        "SitesFile.kueue",  # of Kueues: tests/config/test_kueue.py
+        "SitesFile.queues",
+        "Site.only",
         "Site.has",
         "Offer.has",  # of clusters: tests/kube/test_job_needs.py
         "Offer.closed",  # tests/live/test_site_changes.py
         "Offer.warm",  # tests/config/test_pools.py
+        "Site.cluster",  # tests/config/test_transient.py
         "Offer.renewable",  # of nodes that are rented one by one: tests/config/test_clusters.py
         "SitesFile.policy_config_map",  # of a home cluster: tests/config/test_clusters.py
         "SitesFile.rehearsed",
@@ -688,13 +692,13 @@ def test_odd_words_are_escaped_and_cut_in_the_sentence() -> None:
     """A key of the file once stood raw in the place: a control character or a page of text reached the terminal."""
     assert refused(site(OWNED) + '"\\e[2J": 1') == (
         "s.yaml, line 6: unknown key '\\x1b[2J'; known here: sites, currency, rates, data, data_rules, caps, teams, "
-        "faults, policy, policy_config_map, time_zone."
+        "faults, policy, policy_config_map, kueue, time_zone."
     )
     assert refused(site(OWNED) + f'"\\a{"x" * 500}": !t 1').splitlines()[1:] == [
         f"s.yaml, line 6, \\x07{'x' * 128}…: the YAML tag '!t' means nothing here; leave it out.",
         (
             f"s.yaml, line 6: unknown key '\\x07{'x' * 58}…'; known here: sites, currency, rates, data, data_rules, "
-            "caps, teams, faults, policy, policy_config_map, time_zone."
+            "caps, teams, faults, policy, policy_config_map, kueue, time_zone."
         ),
     ]
 

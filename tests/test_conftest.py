@@ -58,7 +58,7 @@ SKIPS_WHOLE_FILE = "import pytest\npytest.importorskip('no_such_module')\n"
 def project(tmp_path: Path) -> Path:
     tests = tmp_path / "project" / "tests"
     tests.mkdir(parents=True)
-    for name in ("conftest.py", "once.py", "together.py", "turns.py"):
+    for name in ("conftest.py", "once.py", "parts.py", "together.py", "turns.py"):
         shutil.copy(ROOT / "tests" / name, tests)
     (tests / "test_skips.py").write_text(SKIPS)
     return tests.parent
@@ -106,9 +106,9 @@ def test_a_skip_for_no_optional_part_fails(project: Path) -> None:
     (project / "tests" / "test_whole.py").write_text(SKIPS_WHOLE_FILE)
     output = run(project, "--continue-on-collection-errors")
     assert "1 failed, 2 errors" in output  # a mark skips before the test starts: an error
-    assert "only for a Part of tests/conftest.py: Skipped: not today" in output
-    assert "only for a Part of tests/conftest.py: Skipped: by mark" in output
-    assert "only for a Part of tests/conftest.py: Skipped: could not import 'no_such_module'" in output
+    assert "only for a Part of tests/parts.py: Skipped: not today" in output
+    assert "only for a Part of tests/parts.py: Skipped: by mark" in output
+    assert "only for a Part of tests/parts.py: Skipped: could not import 'no_such_module'" in output
 
 
 def test_required_parts_may_not_be_missing_but_traces_may(project: Path) -> None:

@@ -47,9 +47,15 @@ def broken(): yield; assert False
 def test_fails_at_its_end(broken): pass
 """
 
+WHOLE = """
+def test_plain(): pass
+def test_also_plain(): pass
+"""
 
-def run(folder: Path, *options: str) -> str:
+
+def run(folder: Path, *options: str, whole: str = WHOLE) -> str:
     (folder / "test_it.py").write_text(FILE)
+    (folder / "test_whole.py").write_text(whole)
     command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", str(folder), "-rA", "-q"]
     command += ["-p", "tests.once", "-p", "xdist.plugin", "-n", "1", *options]
     env = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
@@ -59,9 +65,19 @@ def run(folder: Path, *options: str) -> str:
 @pytest.mark.slow
 def test_what_would_do_the_same_elsewhere_runs_once(tmp_path: Path) -> None:
     once = ["test_also_plain", "test_draws_as_many_as_it_says", "test_plain", "test_starts_our_python"]
-    run(tmp_path, "--passed", "passed.txt")
-    assert (tmp_path / "passed.txt").read_text().splitlines() == [f"test_it.py::{name}" for name in once]
-    again = run(tmp_path, "--not-again", "passed.txt")
-    assert "4 tests passed in the bare copy and are not run again" in again
+    whole = ["test_whole.py", "test_whole.py::test_also_plain", "test_whole.py::test_plain"]
+    run(tmp_path, "--passed=passed.txt")
+    assert (tmp_path / "passed.txt").read_text().splitlines() == [*(f"test_it.py::{name}" for name in once), *whole]
+    again = run(tmp_path, "--not-again=passed.txt")
+    assert "6 tests passed in the bare copy and are not run again" in again
     assert "test_it.py::test_looks_for_a_program" in again
     assert not any(name in again for name in once)
+
+
+@pytest.mark.slow
+def test_a_file_of_which_all_passed_is_not_read_again(tmp_path: Path) -> None:
+    run(tmp_path, "--passed=passed.txt", "-k", "plain")
+    assert "test_whole.py" in (tmp_path / "passed.txt").read_text().splitlines()
+    assert "test_it.py" not in (tmp_path / "passed.txt").read_text().splitlines()
+    assert "is read again" not in run(tmp_path, "--not-again=passed.txt", whole="raise RuntimeError('is read again')")
+    assert "is read again" in run(tmp_path, whole="raise RuntimeError('is read again')")

@@ -38,6 +38,7 @@ ALONE: Final = (
     "tests/e2e/test_page.py",
     "tests/faults/test_outages.py",
     "tests/faults/test_two_planes.py",
+    "tests/front/kueue/test_real_kueue.py",
     "tests/hostile/test_connections.py",
     "tests/hostile/test_copies.py",
     "tests/hostile/test_requests.py",

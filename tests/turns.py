@@ -1,13 +1,46 @@
-"""Tests of one kind take turns: `@pytest.mark.turns(4)` lets a run of all tests take one in four of its parameters.
+"""Tests take turns: a run of all tests takes one in so many of them, and its seed says which.
 
-Which ones, the run's seed says (`--randomly-seed`, printed at the top): other seeds take others, and a run can
-be repeated. `--every` takes all, and so does whoever names a test.
+`@pytest.mark.turns(4)` takes one in four of a test's parameters. `SLOW` names files with clusters and control planes
+of their own, whose slow tests take turns by the group. Other seeds take others (`--randomly-seed`, printed at the top),
+so that a few runs take all, and a run can be repeated. `--every` takes all, and so does whoever names a test or a file.
 """
 
 from collections import Counter
+from typing import Final
+from zlib import crc32
 
 import pytest
 
+#: Groups of slow tests by what they have in common: one in how many, and their files.
+SLOW: Final = {
+    "demos on clusters": (2, ("tests/e2e/test_clouds.py", "tests/e2e/test_clusters.py")),
+    "installed and named": (
+        2,
+        ("tests/deploy/test_first_burst.py", "tests/deploy/test_installed.py", "tests/e2e/test_host_names.py"),
+    ),
+    "queues of others": (
+        2,
+        (
+            "tests/devcluster/test_kueue.py",
+            "tests/drivers/test_kueue.py",
+            "tests/front/kueue/test_real_kueue.py",
+            "tests/front/test_jobset.py",
+            "tests/front/test_kueue.py",
+        ),
+    ),
+    "killed on clusters": (2, ("tests/faults/test_kill_clouds.py", "tests/faults/test_kill_kube.py")),
+    "copies and failovers": (2, ("tests/hostile/test_copies.py", "tests/hostile/test_tokens.py")),
+    "every way to rent": (3, ("tests/contract/test_capacity.py",)),
+    "traps of renting": (
+        2,
+        (
+            "tests/capacity/test_cluster_api.py",
+            "tests/capacity/test_cluster_class.py",
+            "tests/capacity/test_karpenter.py",
+            "tests/capacity/test_pools.py",
+        ),
+    ),
+}
 LEFT = "left_for_other_runs"
 
 
@@ -17,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("every") or any("::" in name for name in config.args):
+    if config.getoption("every") or any("::" in name or name.endswith(".py") for name in config.args):
         return
     seed = config.getoption("randomly_seed", 0)
     left = waiting(items, seed if isinstance(seed, int) else 0)
@@ -30,13 +63,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def waiting(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
     """Those whose turn it is not."""
     left, before = [], Counter[str]()
-    for item in sorted(items, key=lambda item: item.nodeid):
-        if marker := item.get_closest_marker("turns"):
-            family = item.nodeid.partition("[")[0]
-            if (before[family] + seed) % marker.args[0]:
+    for item in sorted(items, key=lambda item: (crc32(item.nodeid.encode()), item.nodeid)):  # mixed, and always alike
+        one_in, family = _family(item)
+        if one_in > 1:
+            if (before[family] + crc32(family.encode()) + seed) % one_in:
                 left.append(item)
             before[family] += 1
     return left
+
+
+def _family(item: pytest.Item) -> tuple[int, str]:
+    """One in how many of whom."""
+    if marker := item.get_closest_marker("turns"):
+        return marker.args[0], item.nodeid.partition("[")[0]
+    return GROUPS.get(item.nodeid.partition("::")[0], ALWAYS) if item.get_closest_marker("slow") else ALWAYS
+
+
+ALWAYS: Final = (1, "")
+GROUPS: Final = {file: (one_in, group) for group, (one_in, files) in SLOW.items() for file in files}
 
 
 # Workers of a parallel run choose alike, and each tells the run; the last one's word counts.

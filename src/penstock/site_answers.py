@@ -48,5 +48,11 @@ class Refused(Exception):
 still_leads: ContextVar[Callable[[], bool]] = ContextVar("still_leads", default=lambda: True)
 
 
+def check_leads() -> None:
+    """Raises `Unreachable` if another control plane may lead by now. Called in the instant that a request leaves."""
+    if not still_leads.get()():
+        raise Unreachable("another control plane may lead by now; nothing was asked for")
+
+
 def to_nobody(_: e.Fact) -> None:
     """`say` before `open` and after `close`."""

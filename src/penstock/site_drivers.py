@@ -24,8 +24,11 @@ from penstock.options import Options
 
 if TYPE_CHECKING:
     from penstock.drivers.kubernetes.driver import KubernetesDriver
+    from penstock.drivers.kubernetes.transient import TransientDriver
     from penstock.front.home_cluster import ExecutionCluster
     from penstock.front.home_jobs import HomeJobs
+    from penstock.front.kueue.workloads import KueueWorkloads
+    from penstock.kube.access import Access
     from penstock.kube.maps import Maps
     from penstock.kube.node_selection import ClusterSite, NodeSelection
     from penstock.sim.engine.rehearsal import Stage
@@ -43,12 +46,16 @@ class SiteDrivers:
         reader: Reader,
         clock: Clock,
         homes: "Sequence[HomeJobs]" = (),
+        kueues: "Sequence[KueueWorkloads]" = (),
     ) -> None:
-        """`homes`: the front doors. Where there are any, a home Job is bound before anything is started for it."""
+        """`homes`: the front doors. Where there are any, a home Job is bound before anything is started for it.
+        `kueues`: whose Workloads are governed.
+        """
         self.options, self.installation, self.reader, self.clock = options, installation, reader, clock
         self.homes = {home.site: home for home in homes}
+        self.kueues = {kueue.name: kueue for kueue in kueues}
         self.made: dict[str, Driver] = {}  #: by site, without what binds home Jobs
-        self.clusters: dict[str, KubernetesDriver] = {}  #: of these, those of clusters
+        self.clusters: dict[str, KubernetesDriver | TransientDriver] = {}  #: of these, those of clusters
         self.alarm: Callable[[str, str, str], None] = lambda _kind, _about, _text: None  #: set by `wiring`
         #: Called with clusters that are no home, where there are homes; set once the doors are open.
         self.meet: Callable[[ExecutionCluster], None] = lambda _: None
@@ -67,14 +74,16 @@ class SiteDrivers:
             made = self._rehearsal(file, site)
         elif site.id in local:
             made = self._local(file, site, local[site.id])
+        elif site.id in dict(file.queues):
+            made = self._kueue(file, site)
         elif site.id in clusters:
             made = self._kubernetes(file, site, clusters[site.id])
-            if self.homes and site.id not in self.homes:
+            if self.homes and site.id not in self.homes and clusters[site.id].transient is None:
                 self.meet(execution_cluster(file, site.id, clusters[site.id]))
         else:
             raise BadInput(
                 f"{self.options.sites}: site '{site.id}' says nothing of how it is reached; give it 'driver: local',"
-                " 'driver: kubernetes' or 'driver: rehearsal', or start with --rehearse."
+                " 'driver: kubernetes', 'driver: kueue' or 'driver: rehearsal', or start with --rehearse."
             )
         self.made[site.id] = made
         return self._binding(made)
@@ -88,6 +97,8 @@ class SiteDrivers:
             driver.use(site)
         elif isinstance(driver, Rehearsal):
             driver.stage.use(site)
+        elif site.id in dict(file.queues):
+            driver.use(site)  # type: ignore[attr-defined]  # a KueueDriver, whose module needs the extra
         elif site.id in self.clusters:
             self.clusters[site.id].use(site, dict(dict(file.kubernetes)[site.id].places))
 
@@ -161,6 +172,7 @@ class SiteDrivers:
         with extra(site.id):
             from penstock.drivers.kubernetes.connection import KubernetesSettings
             from penstock.drivers.kubernetes.driver import KubernetesDriver
+            from penstock.drivers.kubernetes.transient import TransientDriver
             from penstock.kube.access import connect
         from penstock.data.checkpoints import NoStore, bucket
 
@@ -179,10 +191,28 @@ class SiteDrivers:
             hour=lambda: datetime.now(zone).hour,
         )
         folder, store = self.options.home / "sites" / site.id, bucket(said.secret) or NoStore()
-        self.clusters[site.id] = driver = KubernetesDriver(
-            site, folder, self.installation, store, self.clock.now, lambda: connect(said.access), settings
-        )
+
+        def made(access: "Access") -> KubernetesDriver:
+            return KubernetesDriver(
+                site, folder, self.installation, store, self.clock.now, lambda: connect(access), settings
+            )
+
+        driver: KubernetesDriver | TransientDriver
+        if said.transient is None:
+            driver = made(said.access)
+        else:
+            every = namespaces(said, maps)
+            driver = TransientDriver(site, folder, self.installation, self.clock.now, said.transient, made, every)
+        self.clusters[site.id] = driver
         return driver
+
+    def _kueue(self, file: SitesFile, site: Site) -> Driver:
+        with extra(site.id):
+            from penstock.front.kueue.kueue_driver import KueueDriver
+        said = dict(file.queues)[site.id]
+        if said.manager not in self.kueues:
+            raise BadInput(f"{self.options.sites}: Kueue '{said.manager}' is new; restart Penstock to govern it.")
+        return KueueDriver(site, self.kueues[said.manager], said, self.installation, self.clock.now)
 
     def _rehearsal(self, file: SitesFile, site: Site) -> Driver:
         from penstock.sim.engine.rehearsal import Rehearsal
@@ -249,6 +279,8 @@ def _needs_restart(before: SitesFile, after: SitesFile) -> Iterator[str]:
             yield f"'{key}' changes from {getattr(before, key)} to {getattr(after, key)}"
     if before.policy_config_map != after.policy_config_map:
         yield "'policy_config_map' changes"
+    if before.kueue != after.kueue:
+        yield "'kueue' changes"
     if before.faults != after.faults:
         yield "'faults' changes"
     if before.data_folders != after.data_folders and (before.local or after.local):
@@ -273,6 +305,7 @@ def _of_site(name: str, before: Site | None, after: Site | None, old: SitesFile,
         ("what its 'local' says", dict(old.local).get(name), dict(new.local).get(name)),
         ("how its cluster is reached or used", _without_places(name, old), _without_places(name, new)),
         ("its maps", _maps(name, old), _maps(name, new)),
+        ("what its 'kueue' says", dict(old.queues).get(name), dict(new.queues).get(name)),
         ("how it rents nodes", _rents(name, old), _rents(name, new)),
     ):
         if one != other:
@@ -285,6 +318,7 @@ def _of_site(name: str, before: Site | None, after: Site | None, old: SitesFile,
 
 def _driver(name: str, file: SitesFile) -> str:
     kinds = {"rehearsal": file.rehearsed, "local": dict(file.local), "kubernetes": dict(file.kubernetes)}
+    kinds["kueue"] = dict(file.queues)
     return next((kind for kind, sites in kinds.items() if name in sites), "")
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from penstock.config.sites import ConfigMapKey
     from penstock.front.home_cluster import ExecutionCluster
     from penstock.front.home_jobs import HomeJobs
+    from penstock.front.kueue.workloads import KueueWorkloads
     from penstock.front.manager import Manager
     from penstock.live.anchoring import Anchoring
     from penstock.web.access import Guard
@@ -140,6 +141,8 @@ async def running(
                 await parts.anchoring.write()
                 for home in parts.homes:  # also if it never came as far as their doors: starts go through them
                     await home.cluster.close()
+                for kueue in parts.kueues:
+                    await kueue.close()
 
 
 @value
@@ -168,6 +171,7 @@ class _Parts:
     named: "ConfigMapKey | None"
     clock: Clock
     homes: "list[HomeJobs]"
+    kueues: "list[KueueWorkloads]"
     sites: SiteDrivers
     plane: Plane
     guard: "Guard"
@@ -186,7 +190,8 @@ async def _assemble(options: Options, read: _Files, journal: Journal, reader: Re
     homes = _homes(options, file)  # first: the drivers bind home Jobs as these show them, and doors work them off
     if named is not None:
         file, text = await _from_cluster(base, named, homes, reader)
-    sites = SiteDrivers(options, file, journal.installation, reader, clock, homes)
+    kueues = _kueues(options, file)
+    sites = SiteDrivers(options, file, journal.installation, reader, clock, homes, kueues)
     plane = make_plane(options, file, text, journal, reader, clock, sites)
     guard = guard_of(options.home, plane)
     metrics = Metrics(lambda: plane.view, lambda: not plane.ready, reader.counts)
@@ -198,6 +203,7 @@ async def _assemble(options: Options, read: _Files, journal: Journal, reader: Re
         named=named,
         clock=clock,
         homes=homes,
+        kueues=kueues,
         sites=sites,
         plane=plane,
         guard=guard,
@@ -220,7 +226,7 @@ async def _working(options: Options, parts: _Parts, reader: Reader) -> AsyncIter
         _beside(keep_sweeping(sites.store, reader, parts.clock), parts.anchoring.run()),
         _reloading(*([] if parts.named else [parts.policies]), parts.changes),
         _policy_followed(parts.named, homes, parts.policies, parts.clock),
-        _doors(homes, _elsewhere(file, homes), sites, plane, reader, options.home) as parts.app.state.manager,
+        _doors(parts, _elsewhere(file, homes), reader, options.home) as parts.app.state.manager,
     ):
         yield
 
@@ -341,26 +347,21 @@ async def _begin(plane: Plane) -> None:
 
 @contextlib.asynccontextmanager
 async def _doors(
-    homes: "list[HomeJobs]",
-    elsewhere: "list[ExecutionCluster]",
-    sites: SiteDrivers,
-    plane: Plane,
-    reader: Reader,
-    home: Path,
+    parts: _Parts, elsewhere: "list[ExecutionCluster]", reader: Reader, home: Path
 ) -> "AsyncIterator[Manager | None]":
-    """Home clusters are watched while this lasts."""
-    if not homes:
+    """Home clusters and Kueues are watched while this lasts."""
+    if not parts.homes and not parts.kueues:
         yield None
         return
     from penstock.front.manager import Manager
 
-    manager = Manager(homes, plane, reader, home / "leaving", elsewhere)
+    manager = Manager(parts.homes, parts.plane, reader, home / "leaving", elsewhere, parts.kueues)
 
     def meet(cluster: "ExecutionCluster") -> None:
         elsewhere.append(cluster)
         manager.add(cluster)
 
-    sites.meet = meet
+    parts.sites.meet = meet
     task = asyncio.create_task(manager.keep_open())
     try:
         yield manager
@@ -449,6 +450,23 @@ def _homes(options: Options, file: SitesFile) -> "list[HomeJobs]":
     return [
         HomeJobs(HomeCluster(site, connect(cluster.access), (cluster.namespace, *cluster.namespaces)), key)
         for site, cluster in homes
+    ]
+
+
+def _kueues(options: Options, file: SitesFile) -> "list[KueueWorkloads]":
+    """The Kueues whose Workloads are governed."""
+    if not file.kueue or options.rehearse:
+        return []
+    with extra(file.kueue[0].name):
+        from penstock.front.kueue.workloads import KueueCluster, KueueWorkloads
+        from penstock.kube.access import connect
+
+    own = {said.manager: site for site, said in file.queues if not said.cluster}
+    return [
+        KueueWorkloads(
+            KueueCluster(said.name, connect(said.access), said.check, said.namespaces, own.get(said.name, ""))
+        )
+        for said in file.kueue
     ]
 
 

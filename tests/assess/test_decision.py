@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.assess.assessment import Assessment, DecisionOptions, assess
+from penstock.assess import ways
+from penstock.assess.assessment import Assessment, DecisionOptions, assess, work
 from penstock.assess.buy_or_rent import HourlyLoad, buy_or_rent
 from penstock.assess.decision import crossings
 from penstock.assess.demo_month import GeneratedMonth, demo_reading, generated_month
@@ -14,9 +15,20 @@ from penstock.assess.history import Coverage, JobRecord, MonthHistory, OwnedGpus
 from penstock.assess.join import join
 from penstock.assess.own_cost import own_cost
 from penstock.assess.page import page
-from penstock.assess.prices import quote
+from penstock.assess.prices import RentQuote, quote
 from penstock.assess.replay import dealt_anew, replayable, slice_of
-from penstock.assess.ways import AS_IT_WAS, BOUGHT, BURST, CLOUD, LABELS, RECLAIMED, ReplayFigures
+from penstock.assess.ways import (
+    AS_IT_WAS,
+    BOUGHT,
+    BURST,
+    CLOUD,
+    LABELS,
+    RECLAIMED,
+    ReplayFigures,
+    measure,
+    nearer_order,
+    setting_of,
+)
 from penstock.assess.ways_words import OVERTAKEN
 from penstock.core.errors import BadInput
 from penstock.core.units import DAY, HOUR
@@ -65,6 +77,12 @@ def figures(found: Assessment, name: str) -> ReplayFigures:
     way = found.ways.way(name)
     assert way is not None
     return way.measured
+
+
+def quoted() -> RentQuote:
+    rent = quote("H100")
+    assert rent is not None
+    return rent
 
 
 def two_at_once(**more: Any) -> MonthHistory:
@@ -119,6 +137,7 @@ def test_a_month_without_a_wait_needs_nothing() -> None:
     found = assess(calm, DecisionOptions(own_cost=COST))
     assert found.decision.answer == "no-go"
     assert found.decision.says[0].startswith("Do nothing")
+    assert found.decision.says[1:] == ("For money alone, all in the cloud would cost $799.84 less.",)
 
 
 def test_jobs_that_mount_volumes_stay_at_home() -> None:
@@ -174,6 +193,46 @@ def test_as_it_was_is_replayed_in_the_order_that_is_nearer_to_what_was_seen() ->
     assert figures(found, AS_IT_WAS).mean_delay_h == pytest.approx(seen, rel=0.05)
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_the_kind_of_queue_is_the_nearest_of_all_although_others_are_given_up(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long month is looked at in part first, and a replay ends once it cannot be the nearest any more. One within a
+    hundredth of what was seen is near enough.
+    """
+    month = replayable(join([demo_reading(generated_month(seed, jobs=80, days=4, load=0.9))]))
+    setting = setting_of(month, quoted(), own_cost("H100", COST), "20", None, None)
+    kinds = [replace(setting, overtakes=order, pooled=pooled) for pooled in (False, True) for order in (True, False)]
+    replays = [measure(AS_IT_WAS, month, month.jobs, kind, 0) for kind in kinds]
+    monkeypatch.setattr(ways, "RANGE_JOBS", 40)
+    for seen_h in (0.0, *(replay.mean_delay_h for replay in replays), 1_000.0):
+        nearest = min(abs(replay.mean_delay_h - seen_h) for replay in replays)
+        kind, replay = nearer_order(month, setting, seen_h, lambda _: None)
+        assert replay == replays[kinds.index(kind)]
+        assert abs(replay.mean_delay_h - seen_h) <= max(nearest, ways.NEAR_H, ways.NEAR * seen_h)
+
+
+def test_a_replay_is_given_up_once_its_delays_are_more_than_was_asked_for() -> None:
+    month = replayable(two_at_once())
+    setting = setting_of(month, quoted(), own_cost("H100", COST), "20", None, None)
+    assert measure(AS_IT_WAS, month, month.jobs, setting, 0, most_delay_h=10).delay_h == 10
+    with pytest.raises(ways.TooMuchDelay):
+        measure(AS_IT_WAS, month, month.jobs, setting, 0, most_delay_h=9.9)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_the_progress_bar_counts_every_replay(cut: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ways, "RANGE_JOBS", 30)
+    monkeypatch.setattr(ways, "LAST_JOBS", 10)
+    whole = join([demo_reading(generated_month(3, jobs=40, days=2))])
+    jobs = tuple(
+        replace(run, cut="end", outcome="running") if cut and k > 35 else run for k, run in enumerate(whole.jobs)
+    )
+    history, replayed = replace(whole, jobs=jobs), list[int]()
+    assess(history, DecisionOptions(own_cost=COST), replayed.append)
+    assert sum(replayed) == work(history)
+
+
 def test_reclaimed_gpus_may_go_to_small_jobs_that_overtake_a_wide_one_and_the_report_says_so() -> None:
     """Shorter runs, longer waits: as it was, two jobs end together and a job of 16 GPUs starts. With the idle half of
     one reclaimed, a long job of 8 GPUs starts in its place, and the wide one waits for that, too.
@@ -211,6 +270,14 @@ def test_a_slice_is_the_middle_and_begins_at_zero() -> None:
     assert (len(part), part[0].submit_at) == (50, 0)
     assert [one.id for one in part] == [one.id for one in trace.jobs[75:125]]
     assert slice_of(trace.jobs, 500) == trace.jobs
+
+
+def test_a_job_of_a_million_gpus_is_not_replayed_and_the_report_asks_about_it() -> None:
+    """It rented 125,000 nodes in each replay."""
+    slip = month([job(1, submit=1, start=1, run=10), job(2, submit=1, start=11, run=10, gpus=1_000_000)], days=1)
+    assessment = assess(slip, DecisionOptions(own_cost=COST))
+    assert {way.measured.jobs for way in assessment.ways.ways} == {1}
+    assert "1 job of more than 20,000 GPUs: not replayed. Is the width right?" in assessment.ways.notes
 
 
 def test_a_month_without_a_run_cannot_be_replayed() -> None:
@@ -312,8 +379,24 @@ def test_the_page_is_whole_and_asks_nobody(generated: tuple[GeneratedMonth, Asse
     assert "style=" not in text
 
 
+def test_the_page_says_how_much_was_seen_before_its_answer_and_what_the_answer_takes() -> None:
+    text = page(assess(two_at_once(), DecisionOptions(own_cost=COST, cost_of_delay="200", cap="10000000", buy=64)))
+    seen = "Seen: 1 day of here. 2 jobs; 0 % of run times cut off. The wait is known of 2 of 2 jobs that ran (100 %)."
+    answer = "Go: bursting costs less than the delay that it removes."
+    takes = "That takes an hour of one job&#x27;s delay to cost $200.00, an assumption; the answer flips at $"
+    assert 0 < text.index(seen) < text.index(answer) < text.index(takes) < text.index("<h2")
+    assert "83 % of their hours allocated" in text
+
+
 def test_names_of_jobs_are_escaped() -> None:
-    nasty = [job(k, submit=20 * k, start=20 * k + 1, run=3, key="<b>x", team="<i>t") for k in range(3)]
-    text = page(assess(month(nasty), DecisionOptions(own_cost=COST)))
-    assert "<b>x" not in text
-    assert "<i>t" not in text
+    """A name with the tag of a cell's second line in it once went to the page as it was."""
+    names = ("<b>x", "<i>t", "<span class='why'><u>pay here")
+    runs = [
+        job(k, submit=20 * k, start=20 * k + 1, run=3, key=names[k % 3], team=names[1 + k % 2], id=f"{names[2]}{k}")
+        for k in range(9)
+    ]
+    idle = [replace(run, idle_gpu_ms=8 * HOUR, measured_gpu_ms=24 * HOUR, used_gpu_ms=HOUR) for run in runs]
+    text = page(assess(month(idle, days=8), DecisionOptions(own_cost=COST)))
+    assert "pay here" in text
+    for tag in ("<b>", "<i>", "<u>"):
+        assert tag not in text

@@ -99,6 +99,7 @@ def test_columns_of_other_names_are_mapped(tmp_path: Path) -> None:
         ("submit,gpus\nnonsense,1\n", "line 2: submit 'nonsense' is not a time"),
         ("submit,gpus\n2026-10-01T08:00:00Z,many\n", "line 2: gpus 'many' is not a number"),
         ("submit,gpus,start,end\n0,1,20,10\n", "line 2: it ends 10 s before it starts"),
+        ("submit,gpus,start,end\n4000,1,0,10\n", "line 2: it starts 4000 s before it is submitted"),
         ("submit,gpus\n1,2,3\n", "3 fields under a header of 2"),
         ("submit,gpus\n2026-10-01T08:00:00Z,1\n2026-10-01T08:00:00,1\n", "line 3"),
     ],

@@ -111,6 +111,16 @@ def test_a_span_leaves_out_what_lies_outside_of_it() -> None:
         join([reading("sacct a", job())], ZERO + DAY)
 
 
+def test_one_wrong_time_does_not_make_a_report_of_decades() -> None:
+    """Every hour of such a month was a row of the report, and a point of its pictures."""
+    old = job("lab/old", submitted_at=ZERO - 9_000 * DAY, started_at=ZERO - 9_000 * DAY, ended_at=ZERO - 8_999 * DAY)
+    with pytest.raises(
+        BadInput, match=r"What was seen spans 9,000 days \(2000-02-13 .* to 2024-10-04 .*\); a report has at most 1,100"
+    ):
+        join([reading("sacct a", old, job())])
+    assert [seen.id for seen in join([reading("sacct a", old, job())], from_at=ZERO - DAY).jobs] == ["lab/a"]
+
+
 def test_a_month_without_a_wait_says_so() -> None:
     told = sentences.waits(report_of(reading("cluster lab", job(started_at=ZERO + MINUTE))))
     assert told[0] == (

@@ -15,7 +15,7 @@ from penstock.capacity import aks, eks, gke
 from penstock.capacity.pools import BlockingPools, CloudPool, PoolExists, PoolOrder, escaped, notice_of, unescaped
 from penstock.core.units import HOUR
 from penstock.kube.node_selection import AksWay, EksWay, GkeWay, PoolWay, RentedNodes, Taint
-from penstock.site_answers import NoCapacity, Refused, Unreachable
+from penstock.site_answers import NoCapacity, Refused, Unreachable, still_leads
 from tests.capacity.played_cloud import PlayedCloud, playing
 from tests.capacity.pool_grounds import BY_API, CLOUDS
 
@@ -108,6 +108,22 @@ def test_if_the_answer_to_a_create_is_lost_there_is_one_pool(place: Place) -> No
             place.api.create(order(place.way))
     assert place.cloud.creates == 1
     assert shown(place.api.get("penstock0001")).items() >= MARKS.items()
+
+
+def test_a_create_that_an_sdk_sends_late_or_again_leaves_only_while_we_lead(place: Place) -> None:
+    """It logs in, waits, and tries again by itself: each try asks whether somebody else leads by now."""
+    later = (503, {"message": "later", "error": {"code": 503, "message": "later"}})
+    for leads in ([False], [True, False]):  # before the first try, and before the second
+        place.cloud.faults.answers = [later] * (len(leads) - 1)
+        told = still_leads.set(iter([*leads, False]).__next__)
+        try:
+            with pytest.raises(Unreachable):
+                place.api.create(order(place.way))
+        finally:
+            still_leads.reset(told)
+        assert place.cloud.creates == 0
+    place.api.create(order(place.way))
+    assert place.cloud.creates == 1
 
 
 def test_a_list_that_fails_is_never_none(place: Place) -> None:

@@ -23,7 +23,7 @@ from penstock.kube import annotations, manifests
 from penstock.kube.access import Access, connect
 from penstock.kube.client import MACHINE_DEPLOYMENTS
 from tests.awaiting import story
-from tests.contract.kit import ClusterApiGround, Watch, launch, opened
+from tests.contract.kit import ClusterApiGround, Watch, launch, no_evictions, opened
 
 pytestmark = pytest.mark.slow
 
@@ -189,11 +189,7 @@ async def test_the_watchman_ends_a_node_at_its_deadline_with_us_dead_and_with_po
 ) -> None:
     """Deadline, plus at most a round of the watchman, plus `kill`."""
     namespace = ground.settings.namespace
-    budget = {"minAvailable": 1, "selector": {"matchLabels": {}}}
-    managing.apply({
-        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
-        "metadata": {"name": "never", "namespace": namespace}, "spec": budget,
-    })  # fmt: skip
+    managing.apply(no_evictions(namespace))
     with watchman(managing, namespace):
         async with opened(ground) as lab:
             ends_at = ground.clock() + 12 * SECOND

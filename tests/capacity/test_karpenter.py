@@ -1,6 +1,7 @@
 """Nodes rented as NodeClaims, by the real Karpenter with its kwok provider: what the contract's suite does not tell."""
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +13,10 @@ from penstock.capacity.nodeclaim import node_claim
 from penstock.core.model import events as e
 from penstock.core.units import HOUR, MINUTE, SECOND
 from penstock.devcluster import DevCluster, karpenter
-from penstock.drivers.driver import NeverReady, NoCapacity, Refused, Unreachable
+from penstock.drivers.driver import NeverReady, NoCapacity, Refused, Work
 from penstock.kube import annotations
-from penstock.site_answers import still_leads
 from tests.awaiting import story
-from tests.contract.kit import KarpenterGround, Watch, launch, opened
+from tests.contract.kit import NEVER_DISRUPT, KarpenterGround, Watch, home_job, launch, no_evictions, opened, start
 
 pytestmark = pytest.mark.slow
 
@@ -92,14 +92,18 @@ async def test_a_node_without_its_gpus_is_given_back_at_our_own_deadline(
 
 
 @story
-async def test_a_node_ends_at_its_deadline_without_us_and_asks_of_others_for_it_change_nothing(
+async def test_a_node_ends_at_its_deadline_without_us_also_with_a_pod_that_may_not_be_evicted(
     ground: KarpenterGround, cloud: DevCluster
 ) -> None:
-    cloud.apply(*ground.classes())
+    """Nothing that is asked for it later changes its end."""
+    cloud.apply(*ground.classes(), no_evictions(ground.settings.namespace))
     async with opened(ground) as lab:
         deadline_at = ground.clock() + 25 * SECOND
-        await lab.driver.capacity.ask(launch("a.1/n0", deadline_at=deadline_at))
+        await lab.driver.capacity.ask(launch("a.1/n0", gpus=8, deadline_at=deadline_at))
         assert await lab.driver.capacity.extend("a.1/n0", deadline_at + HOUR) == deadline_at
+        stays = Work((), manifest=json.dumps(home_job("a", NEVER_DISRUPT)))
+        there = start("a", offer="lab/nodes", nodes=("a.1/n0",), deadline_at=deadline_at + HOUR)
+        await lab.driver.start(there, stays)
     name = name_of(ground, "a.1/n0")
     claim = cloud.api.ask("GET", f"{karpenter.CLAIMS}/{name}").body
     assert "karpenter.sh/nodepool" not in claim["metadata"]["labels"]
@@ -217,19 +221,6 @@ async def test_a_gang_runs_as_a_job_on_its_own_nodes_and_nowhere_else(
 
 
 @story
-async def test_a_control_plane_whose_lease_ended_asks_for_nothing(ground: KarpenterGround, cloud: DevCluster) -> None:
-    cloud.apply(*ground.classes())
-    async with opened(ground) as lab:
-        still_leads.set(lambda: False)
-        with pytest.raises(Unreachable):
-            await lab.driver.capacity.ask(launch("a.1/n0"))
-        assert await lab.driver.capacity.list() == ()
-        still_leads.set(lambda: True)
-        await lab.driver.capacity.ask(launch("a.1/n0"))
-        await lab.driver.capacity.release("a.1/n0")
-
-
-@story
 async def test_a_node_that_a_predecessor_may_still_ask_for_is_not_gone_before_that_request_has_arrived(
     ground: KarpenterGround, cloud: DevCluster
 ) -> None:
@@ -245,3 +236,20 @@ async def test_a_node_that_a_predecessor_may_still_ask_for_is_not_gone_before_th
         assert [seen.node for seen in await nodes.list()] == ["a.1/n0"]
         await releasing
         assert await nodes.list() == ()
+
+
+@story
+async def test_of_many_nodes_given_back_at_once_each_takes_a_handful_of_requests(
+    ground: KarpenterGround, cloud: DevCluster
+) -> None:
+    """Each release listened to the news of all nodes, and asked at every one of them: 23 requests for one of 50."""
+    cloud.apply(*ground.classes())
+    async with opened(ground) as lab:
+        nodes, cluster = capacity_of(lab), capacity_of(lab).cluster_now()
+        names = [f"a.1/n{number}" for number in range(6)]
+        before = cluster.requests.total()
+        await asyncio.gather(*(nodes.ask(launch(name)) for name in names))
+        assert cluster.requests.total() - before <= 3 * len(names)  # a create, and a look at what is not shown yet
+        before = cluster.requests.total()
+        await asyncio.gather(*(nodes.release(name) for name in names))
+        assert cluster.requests.total() - before <= 7 * len(names)  # four, and two for each ten seconds it takes

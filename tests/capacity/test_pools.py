@@ -124,6 +124,18 @@ async def test_a_machine_that_is_taken_away_is_lost_with_its_pool_which_would_re
         assert await lab.driver.capacity.list() == ()
 
 
+@on_gke
+@story
+async def test_a_release_that_is_not_answered_asks_again_itself(ground: PoolGround) -> None:
+    """It said so at once, and was told again after pauses that grow to a minute: the pool was billed meanwhile."""
+    async with opened(ground) as lab:
+        await lab.driver.capacity.ask(launch("a.1/n0"))
+        later = (503, {"error": {"code": 503, "message": "later"}})
+        ground.cloud.faults.answers = [later, later]
+        await lab.driver.capacity.release("a.1/n0")
+    assert ground.cloud.pools == {}
+
+
 @story
 async def test_a_cordoned_node_is_a_notice(ground: PoolGround) -> None:
     async with opened(ground) as lab:

@@ -34,6 +34,19 @@ def test_json_has_the_sentences_and_every_hour(tmp_path: Path, capsys: pytest.Ca
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_the_cost_of_an_owned_gpu_counts_with_a_decision_or_without(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--own-cost was not heard unless a decision was asked for."""
+    path = tmp_path / "jobs.csv"
+    path.write_text(months.table(generated_month(1, jobs=20, days=2)))
+    for words in ([], ["--decide"]):
+        assert main(["assess", "--csv", str(path), "--own-cost", "hour=3", "--json", *words]) == 0
+        assert json.loads(capsys.readouterr().out)["gpu_hour"] == 3_000_000
+    assert main(["assess", "--csv", str(path), "--own-cost", "colour=3"]) == 2
+    assert "--own-cost is KEY=VALUE" in capsys.readouterr().err
+
+
 def test_redacted_output_holds_no_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "secret-project.csv"
     path.write_text(months.table(generated_month(1, jobs=100, days=5)))

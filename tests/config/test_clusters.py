@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.config.renting import WAYS
 from penstock.config.sites import ConfigMapKey, parse_sites, read_sites
 from penstock.core.errors import BadInput
 from penstock.kube.access import Access
@@ -267,6 +268,14 @@ def test_an_offer_that_rents_nodes_is_sold_by_the_node_and_its_lease_is_for_life
 )
 def test_a_mistake_in_rent_is_said(rent: str, more: str, says: str) -> None:
     assert says in rented(rent, more)
+
+
+def test_no_pool_s_machine_is_said_to_end_by_a_timer_which_its_pool_would_replace() -> None:
+    """A group makes another machine when one ends itself: whoever writes that a timer ends it would hold too little."""
+    groups = [rules.guarantees for way, rules in WAYS.items() if way not in ("karpenter", "cluster_api")]
+    assert sorted(groups) == [("none",), ("none",), ("none",), ("none", "max_run_time")]
+    assert all("timer" not in rules.guarantees for rules in WAYS.values())
+    assert "write 'none'" in rented(f"{EKS}, subnets: [s]", ", node_type: a, guarantee: timer")
 
 
 def test_the_example_of_cluster_api_is_renewable_and_guarded_by_its_watchman() -> None:

@@ -219,6 +219,20 @@ class ClusterApiGround(KubernetesGround):
         return cluster_api.pool("slow", self.settings.namespace, "own", gpus=8, boot_ms=600_000)
 
 
+#: Of a pod that an autoscaler should leave alone.
+NEVER_DISRUPT = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+
+
+def no_evictions(namespace: str) -> dict[str, Any]:
+    """A budget of 0 disruptions for all pods."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "never", "namespace": namespace},
+        "spec": {"minAvailable": "100%", "selector": {"matchLabels": {}}},
+    }
+
+
 def _rent(node_class: str) -> NodeSelection:
     way = KarpenterWay(karpenter.GROUP, "KWOKNodeClass", node_class)
     return NodeSelection(rent=RentedNodes(way, instance_types=("a100-8x",)))

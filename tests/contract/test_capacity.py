@@ -12,6 +12,7 @@ from penstock.core.model.actions import LaunchNode, ReleaseNode, SetDeadline
 from penstock.core.units import HOUR
 from penstock.devcluster import ClusterGroup, DevCluster
 from penstock.drivers.driver import NoCapacity, Refused, Unreachable
+from penstock.site_answers import still_leads
 from tests.awaiting import story
 from tests.capacity.pool_grounds import CLOUDS, pool_ground
 from tests.contract.kit import (
@@ -225,6 +226,20 @@ async def test_a_node_may_be_asked_for_many_times_at_once(renting: Ground) -> No
     async with opened(renting) as lab:
         await asyncio.gather(*(lab.driver.capacity.ask(launch("a.1/n0")) for _ in range(5)))
         assert [seen.node for seen in await lab.driver.capacity.list()] == ["a.1/n0"]
+
+
+@story
+async def test_a_control_plane_whose_lease_ended_asks_for_nothing(renting: Ground) -> None:
+    """One that is stopped, replaced, and sent on: what it was about to ask for is its successor's affair."""
+    async with opened(renting) as lab:
+        still_leads.set(lambda: False)
+        with pytest.raises(Unreachable, match=r"another control plane may lead|Failed to send"):
+            await lab.driver.capacity.ask(launch("a.1/n0"))
+        assert await lab.driver.capacity.list() == ()
+        still_leads.set(lambda: True)
+        await lab.driver.capacity.ask(launch("a.1/n0"))
+        assert [seen.node for seen in await lab.driver.capacity.list()] == ["a.1/n0"]
+        await lab.driver.capacity.release("a.1/n0")
 
 
 @story

@@ -37,6 +37,7 @@ from penstock.core.model.types import (
     Offer,
     Policy,
     Site,
+    TransientCluster,
     Waiting,
     WarmPool,
 )
@@ -260,6 +261,44 @@ def warm(history: History) -> History:
     if seed % 2:
         policy = replace(policy, waiting=Waiting("nowait"), pace=False)
     return replace(history, sites=sites, jobs=jobs, commands=commands, policy=policy)
+
+
+def transient(history: History) -> History:
+    """The same with clusters that come and go at each rented site, and people who ask for them."""
+    seed = history.seed + 7 * len(history.jobs) + 3 * len(history.commands)
+    jobs = tuple(
+        replace(job, run_ms=1 + job.run_ms // 4, spec=replace(job.spec, data=(), data_class="")) for job in history.jobs
+    )
+    sites = tuple(_come_and_go(site, seed) if site.id != "lab" else site for site in history.sites)
+    commands = [
+        one if one[1] != "leave" else (one[0], "leave", (_of(sites, one[2][0]), one[2][1])) for one in history.commands
+    ]
+    names = [site.id for site in sites if site.cluster is not None]
+    for k, name in enumerate(names):
+        at = history.zero + (20 + seed % 50 * (k + 1)) * MINUTE
+        commands += [(at, "up", (name, at + HOUR)), (at + (1 + seed % 3) * 40 * MINUTE, "down", name)][: 1 + seed % 2]
+    policy = replace(history.policy, burst=True)
+    if seed % 3:
+        policy = replace(policy, waiting=Waiting("nowait"), pace=False)
+    return replace(history, sites=sites, jobs=jobs, commands=tuple(commands), policy=policy)
+
+
+def _come_and_go(site: Site, seed: int) -> Site:
+    shape = NodeShape(0, 1, 90_001 + seed % 7 * 1_000_000)
+    offer = Offer(
+        f"{site.id}/cluster", site.id, "on_demand", (shape,),
+        start_ms=(0, 15 * MINUTE, 4 * MINUTE)[seed % 3],
+        loss_ppm_per_hour=(0, 0, 300_000)[seed % 5 % 3],
+        extras=Extras(launch_fee=seed % 4 * 111_111),
+        billing_step_ms=(1, HOUR, MINUTE)[seed % 7 % 3],
+        kill_ms=(0, 61_001, 7 * MINUTE)[seed % 11 % 3],
+    )  # fmt: skip
+    scopes = (("org", "team:red"), ("org", "team:platform"), ("org",))[seed % 5 % 3]
+    idle_ms, most_ms = (0, 10 * MINUTE)[seed % 2], (12 * HOUR, 50 * MINUTE)[seed % 13 % 2]
+    by_attempt = tuple(
+        replace(sold, sold_by="attempt", billing_step_ms=1, billing_minimum_ms=0) for sold in site.offers
+    )
+    return replace(site, offers=by_attempt, cluster=TransientCluster(offer, scopes, idle_ms, most_ms))
 
 
 def _of(sites: tuple[Site, ...], site: Site) -> Site:
@@ -569,6 +608,10 @@ class Life:
                 site, away = about
                 self.provider.later(now + away, lambda at: [e.SiteJoined(at, site)])
                 return [e.SiteRemoved(now, site.id)]
+            case "up":
+                return [e.ClusterAsked(now, *about)]
+            case "down":
+                return [e.ClusterDismissed(now, about)]
             case "seen":
                 return [e.NodesSeen(now, "lab/owned", about)]
             case _:
@@ -653,6 +696,7 @@ class Life:
         self.jobs_are_conserved(step)
         rule(not self.provider.twice(), "never two attempts at once", str(self.provider.twice()))
         rule(not self.provider.overfull(), "capacity", str(self.provider.overfull()))
+        rule(not self.provider.homeless(), "one cluster for what runs there", str(self.provider.homeless()))
         rule(not self.provider.guests(), "only who pays for a node is on it", str(self.provider.guests()))
 
     def caps_hold(self) -> None:
@@ -708,7 +752,7 @@ class Life:
             for event in step.outputs:
                 if isinstance(event, e.StartPromised):
                     yield from [ask.hold for ask in event.nodes] + ([event.hold] if event.hold else [])
-                elif isinstance(event, e.WarmPromised):
+                elif isinstance(event, (e.WarmPromised, e.ClusterPromised)):
                     yield event.ask.hold
 
     def worst_is_covered(self) -> None:

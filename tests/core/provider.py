@@ -92,6 +92,8 @@ class Provider:
     ) -> None:  # fmt: skip
         self.sites = {site.id: site for site in sites}
         self.offers = {offer.id: offer for site in self.sites.values() for offer in site.offers}
+        self.clusters = {site.id: site.cluster.offer for site in self.sites.values() if site.cluster is not None}
+        self.offers |= {offer.id: offer for offer in self.clusters.values()}
         self.jobs, self.seed = jobs, seed
         self.slow_permille, self.hears_after_ms, self.refuses_permille = slow_permille, hears_after_ms, refuses_permille
         self.heap: list[tuple[Instant, int, Callable[[Instant], list[e.Fact]]]] = []
@@ -262,7 +264,9 @@ class Provider:
         return self._all_on(thing.id, self._stopped, now) + self._node_gone(thing.id, now)
 
     def _all_on(self, node: str, end: Callable[[str, Instant], list[e.Fact]], now: Instant) -> list[e.Fact]:
-        here = [attempt for attempt, run in self.runs.items() if node in run.action.nodes]
+        whole = self.nodes[node][0].offer if node in self.nodes else None
+        site = whole.site if whole is not None and whole in self.clusters.values() else ""
+        here = [attempt for attempt, run in self.runs.items() if node in run.action.nodes or run.offer.site == site]
         return [fact for attempt in here for fact in end(attempt, now)]
 
     def _doom(self, offer: Offer, name: str, now: Instant, lose: Callable[[Instant], list[e.Fact]]) -> None:
@@ -326,6 +330,14 @@ class Provider:
         """Jobs with more than one run at once."""
         jobs = [run.action.job for run in self.runs.values()]
         return [job for job in dict.fromkeys(jobs) if jobs.count(job) > 1]
+
+    def homeless(self) -> list[str]:
+        """Runs at sites whose cluster is not there, and sites with two clusters."""
+        there = [thing.offer.site for thing, _ in self.nodes.values() if thing.offer in self.clusters.values()]
+        runs = [name for name, run in self.runs.items() if run.offer.site in self.clusters]
+        return [name for name in runs if self.runs[name].offer.site not in there] + [
+            site for site in self.clusters if there.count(site) > 1
+        ]
 
     def guests(self) -> list[str]:
         """Runs on nodes that others pay for."""

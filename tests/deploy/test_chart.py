@@ -64,6 +64,7 @@ def generated() -> dict[str, str]:
         "home": manifests.SHOWING,
         "exec": manifests.RUNNING,
         "rent": manifests.RENTING,
+        "kueue": manifests.GOVERNING,
         "kubeconfigs": kubeconfigs,
         "policy": manifests.POLICY_READING,
         "policyEvents": [manifests.POLICY_TELLING],
@@ -73,6 +74,7 @@ def generated() -> dict[str, str]:
         "admission.yaml": _dumped(manifests.admission(ACCOUNT, NAMESPACE)),
         "mutating.yaml": _dumped(manifests.mutation()),
         "watchman.yaml": _dumped(manifests.watchman(IMAGE, NAMESPACE)),
+        "kueue.yaml": _dumped([manifests.admission_check("penstock")]),
     }
 
 
@@ -93,17 +95,19 @@ def test_the_chart_has_the_version_of_the_package() -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "namespaces", "commands", "secrets", "policy", "rent"),
+    ("role", "namespaces", "commands", "secrets", "policy", "more"),
     [
-        ("look", [], False, [], "", False),
-        ("act", ["vision"], True, [], "", True),
-        ("home", ["vision", "nlp"], False, ["east", "west"], "penstock-policy", False),
-        ("home", ["vision"], True, [], "rules", True),
+        ("look", [], False, [], "", []),
+        ("look", [], False, [], "", ["kueue"]),
+        ("act", ["vision"], True, [], "", ["rent"]),
+        ("home", ["vision", "nlp"], False, ["east", "west"], "penstock-policy", ["kueue"]),
+        ("home", ["vision"], True, [], "rules", ["rent", "kueue"]),
     ],
 )
 def test_its_rights_are_those_of_manifests_rule_by_rule(
-    role: manifests.Role, namespaces: list[str], commands: bool, secrets: list[str], policy: str, rent: bool
+    role: manifests.Role, namespaces: list[str], commands: bool, secrets: list[str], policy: str, more: list[str]
 ) -> None:
+    rent, kueue = "rent" in more, "kueue" in more
     rights = {
         "role": role,
         "namespaces": namespaces,
@@ -111,11 +115,12 @@ def test_its_rights_are_those_of_manifests_rule_by_rule(
         "kubeconfigSecrets": secrets,
         "policyConfigMap": policy,
         "rent": rent,
+        "kueue": kueue,
     }
     made = rendered({**LEAST, "rights": rights}, release="pen", namespace="platform")
-    printed = manifests.rbac(
-        role, "pen", "platform", namespaces, commands=commands, secrets=secrets, policy=policy, rent=rent
-    )
+    named: Json = {"commands": commands, "secrets": secrets, "policy": policy, "rent": rent, "kueue": kueue}
+    printed = manifests.rbac(role, "pen", "platform", namespaces, **named)
+    printed += [manifests.admission_check("penstock")] if kueue else []
     assert by_name(made, printed) == by_name(printed, printed)
 
 

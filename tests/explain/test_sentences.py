@@ -331,6 +331,16 @@ TOLD: list[tuple[Any, str]] = [
         "Warm node returned: the hours of its pool are over. It was idle for 5 min.",
     ),
     (
+        r.ClusterNeeded("team:platform", 100_000, 15 * MINUTE, "s.yaml:9"),
+        "A job needs it. It takes about 15 min to come, and costs $0.10/h on the budget of team:platform.",
+    ),
+    (
+        r.ClusterWanted("org", 100_000, NOON),
+        "A person wants it until day 1, 12:00. It costs $0.10/h on the budget of org.",
+    ),
+    (r.ClusterEnds(10 * MINUTE, "idle"), "Cluster returned: nothing uses it. It was unused for 10 min."),
+    (r.ClusterEnds(0, "asked"), "Cluster returned: a person sent it away."),
+    (
         r.LeaseEnds("cloud/a100", NOON),
         "Stops with a checkpoint: the lease of its node at cloud/a100 ends at day 1, 12:00 for good.",
     ),

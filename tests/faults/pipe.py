@@ -56,17 +56,23 @@ class Pipe:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         passes, there = partial(self.open.__getitem__, len(self.open) - 1), urlsplit(self.url)
-        onward, back = await asyncio.open_connection(there.hostname, there.port)
-        self.writers += (writer, back)
+        self.writers.append(writer)  # at once: the server behind may refuse, or answer after `_close`
+        try:
+            onward, back = await asyncio.open_connection(there.hostname, there.port)
+        except OSError:
+            writer.close()
+            return
+        self.writers.append(back)
         self.tasks += (
             asyncio.create_task(_copy(source, sink, passes)) for source, sink in ((reader, back), (onward, writer))
         )
 
     async def _close(self) -> int:
         self.server.close()
-        for task in self.tasks:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}  # connections that are being made, too
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for writer in self.writers:
             writer.transport.abort()
         await asyncio.sleep(0)  # the loop's next turn is when they are closed

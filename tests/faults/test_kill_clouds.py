@@ -1,5 +1,6 @@
 """What the witness of the kill bench of rented nodes finds. `python -m bench.kill_clouds` is the bench."""
 
+import re
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from penstock.core.model.types import Hold, Part, Terms
 from penstock.devcluster import karpenter, programs
 from penstock.kube import annotations
 from tests import postgres
+from tests.conftest import ROOT
 from tests.conftest import Part as Wanting
 
 NODE = "j1.1/n0"
@@ -78,6 +80,8 @@ def test_an_end_later_than_what_is_held_or_sooner_than_what_is_counted_on_is_fou
     assert [kind for kind, _ in _ends([claim(ends_at=None)], held)] == ["over_cap"]
     assert [kind for kind, _ in _ends([claim(ends_at=150_000)], held)] == ["over_cap"]
     assert [kind for kind, _ in _ends([claim(ends_at=120_000)], held)] == ["lost"]
+    assert list(_ends([claim(ends_at=120_000, movable=True)], held)) == []  # held for, and then moved
+    assert [kind for kind, _ in _ends([claim(ends_at=150_000, movable=True)], held)] == ["over_cap"]
 
 
 def test_a_claim_of_ours_in_a_node_pool_is_found() -> None:
@@ -96,6 +100,9 @@ def test_a_claim_and_its_node_are_read_by_their_marks() -> None:
         name="penstock-1", ends_at=190_000
     )
     assert _rented("Node", {"metadata": meta, "spec": {}}) == claim(kind="Node", name="penstock-1", ends_at=None)
+    meta["annotations"] = {annotations.NODE_ID: NODE, annotations.ENDS_AT: "1970-01-01T00:03:10Z"}
+    deployment = {"metadata": meta, "spec": {"replicas": 1}}  # a watchman ends it
+    assert _rented("claim", deployment) == claim(name="penstock-1", ends_at=190_000, movable=True)
 
 
 @pytest.mark.slow
@@ -112,6 +119,23 @@ def test_a_seeded_mistake_about_rented_nodes_is_found() -> None:
 def test_every_mistake_says_what_it_is() -> None:
     assert len(cloud_mistakes.MISTAKES) >= 9
     assert all(mistake.__doc__ for mistake in cloud_mistakes.MISTAKES.values())
+
+
+def test_every_kind_of_mistake_about_rented_nodes_is_found_by_a_bench_or_by_a_test() -> None:
+    """The table in docs/faults.md: what it names is there, and every seeded mistake is in it."""
+    part = (ROOT / "docs/faults.md").read_text().partition("### Thirteen mistakes")[2].partition("\n#")[0]
+    rows = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| ")][2:]
+    assert len(rows) == 13
+    assert all(len(row) == 2 for row in rows)
+    seeded = set()
+    for _, finders in rows:
+        for finder in re.findall("`([^`]+)`", finders):
+            path, _, name = finder.partition("::")
+            if name:
+                assert f"def {name}(" in (ROOT / path).read_text(), finder
+            else:
+                seeded.add(finder)
+    assert seeded == set(cloud_mistakes.MISTAKES)
 
 
 def test_a_late_list_is_as_it_was_then() -> None:

@@ -60,6 +60,18 @@ async def test_what_a_site_has_and_the_journal_does_not_know_is_a_stray_by_name(
         assert await leaks(plane) == (Leak("cloud", "stray", "gone.1/n0", says),)
 
 
+@story("09:00")
+async def test_an_orphan_is_swept_at_the_next_look(clock: VirtualClock) -> None:
+    """As a late create of a control plane leaves it that was stopped and replaced."""
+    world = given(clock, offer("cloud", price="1", start="5m"))
+    async with world.up() as plane:
+        world.stage.site_of["gone.1/n0"] = "cloud"
+        world.stage.do(LaunchNode("gone.1/n0", "cloud", 8, "gone.1", at("21:00")))
+        assert [leak.thing for leak in await leaks(plane)] == ["gone.1/n0"]
+        await world.until("09:02")
+        assert await leaks(plane) == ()
+
+
 class Forgetful(Rehearsal):
     """Shows nothing, or does not answer."""
 

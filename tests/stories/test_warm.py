@@ -5,10 +5,13 @@ from typing import Any
 
 from penstock.core.engine import Engine, replay
 from penstock.core.model import events as e
-from penstock.core.model.reasons import CapBinds, KeptWarm, TakesWarmNode, WantedSoon, WarmEnds
+from penstock.core.model.governance import DenyRule, Governance
+from penstock.core.model.reasons import CapBinds, KeptWarm, NothingAllowed, TakesWarmNode, WantedSoon, WarmEnds
 from penstock.core.model.types import WarmPool
 from penstock.core.units import HOUR, MINUTE, NEVER, money
+from penstock.demo.observer import Observer
 from penstock.policy import hours
+from penstock.policy.rules import PolicyRules, with_shapes
 from tests.stories.kit import (
     Extras,
     Penstock,
@@ -160,6 +163,58 @@ def test_the_next_day_the_pool_is_filled_again() -> None:
     penstock.hears(opened("18:01", "day 2, 08:00", "day 2, 18:00"), at="18:01")
     assert penstock.wakes() == clock("day 2, 08:00")
     assert penstock.hears(nothing, at="day 2, 08:00") == [launch("cloud/w2", at="cloud")]
+
+
+# --- rules in CEL -----------------------------------------------------------------------------------------------------
+
+
+def ruled(deny: str, revision: int = 2) -> Told:
+    rules = (DenyRule("no-clouds", deny, "contracts", "policy.yaml:30"),) if deny else ()
+    return policy(revision=revision, governance=with_shapes(Governance(version=1, rules=rules)))
+
+
+def test_a_pool_rents_nothing_where_a_rule_denies_it_and_says_by_which_line() -> None:
+    """The rule was asked only of the job that would take the node, hours after the pool had rented it."""
+    penstock = given(pool(), opened(), ruled('site.name == "cloud" && offer.rented'))
+    assert penstock.hears(nothing, at="08:00") == []
+    forbidden = NothingAllowed("cloud", "rule no-clouds: contracts", "policy.yaml:30")
+    assert penstock.promises == [e.WarmShort(clock("08:00"), "cloud", NEVER, forbidden)]
+    assert penstock.hears(nothing, at="08:30") == []
+    assert penstock.promises == []  # said once
+    assert penstock.hears(ruled("", revision=3), at="08:31") == [launch("cloud/w1", at="cloud")]
+
+
+def test_a_pool_is_asked_as_a_job_of_its_budgets_team_with_the_gpus_of_a_node() -> None:
+    denied = given(pool(), opened(), ruled('job.team == "platform" && job.gpus == 8 && job.class == "training"'))
+    assert denied.hears(nothing, at="08:00") == []
+    allowed = given(pool(), opened(), ruled('job.team == "red" || job.gpus > 8'))
+    assert allowed.hears(nothing, at="08:00") == [launch("cloud/w1", at="cloud")]
+
+
+def test_a_rule_that_fails_denies_a_pool_as_it_denies_a_job() -> None:
+    penstock = given(pool(), opened(), ruled("job.gpus / (job.gpus - 8) > 1"))
+    assert penstock.hears(nothing, at="08:00") == []
+    because = penstock.promise(e.WarmShort).because
+    assert isinstance(because, NothingAllowed)
+    assert because.rule.startswith("rule no-clouds failed (")
+
+
+def test_warm_nodes_that_a_new_rule_denies_are_given_back_when_what_is_paid_for_ends() -> None:
+    """Billed by the hour, from 08:00 on."""
+    penstock = warmed(billing_step_ms=HOUR, kill_ms=2 * MINUTE)
+    assert penstock.hears(ruled("offer.rented"), at="08:20") == []
+    assert isinstance(penstock.promise(e.WarmShort).because, NothingAllowed)
+    penstock.hears(nothing, at="08:45")  # its lease is renewed meanwhile
+    assert penstock.wakes() == clock("08:58")
+    assert penstock.hears(nothing, at="08:58") == [release("cloud/w1")]
+
+
+def test_after_a_restart_a_denied_pool_is_known_to_be_denied() -> None:
+    penstock = given(pool(), opened(), ruled("offer.rented"))
+    penstock.hears(nothing, at="08:00")
+    replayed = replay([(step.at, step.inputs, step.outputs) for step in penstock.steps], Engine(PolicyRules()))
+    assert replayed.state.digest() == penstock.engine.state.digest()
+    assert replayed.handle(e.Woke(clock("08:10"))).outputs == ()
 
 
 # --- money -----------------------------------------------------------------------------------------------------------
@@ -345,3 +400,37 @@ def test_without_a_forecast_of_this_hour_nothing_is_asked_for() -> None:
     penstock = given(pool(nodes=3, always=True, forecast=True))
     assert penstock.hears(told_demand(80, "06:00"), at="09:00") == []
     assert penstock.wakes() == clock("10:00")  # when there is another
+
+
+# --- as the demo reads a journal -------------------------------------------------------------------------------------
+
+
+def observed(penstock: Penstock) -> Observer:
+    seen = Observer()
+    for step in penstock.steps:
+        for event in (*step.inputs, *step.outputs):
+            seen.hear(event)
+    return seen
+
+
+def test_an_observer_books_a_warm_node_on_its_pool_until_a_job_takes_it() -> None:
+    """It looked for the attempt that a warm node was rented for, and there is none: KeyError."""
+    penstock = warmed()
+    penstock.hears(submitted("a", team="red"), at="08:35")
+    penstock.hears(started("a.1"), confirmed("cloud/w1", penstock.until("cloud/w1")), at="08:35")
+    penstock.hears(node_lost("cloud/w2"), at="08:50")
+    penstock.hears(ended("a.1"), at="09:05")
+    penstock.hears(gone("cloud/w1"), at="09:05")
+    seen = observed(penstock)
+    assert seen.jobs["a"].charged == penstock.account("team:red")[1] == money("4")
+    assert seen.pool_charged == penstock.account("team:platform")[1] > 0
+    assert seen.charged() == penstock.account("org")[1]
+    assert list(seen.holds) == ["cloud/w3"]  # the pool's next
+
+
+def test_an_observer_sees_whose_warm_node_is_lost() -> None:
+    penstock = warmed()
+    penstock.hears(submitted("a", team="red"), at="08:35")
+    penstock.hears(started("a.1"), at="08:35")
+    penstock.hears(node_lost("cloud/w1"), at="08:50")
+    assert observed(penstock).tries["a.1"].node_lost_at == clock("08:50")

@@ -14,7 +14,7 @@ from penstock.assess.own_cost import OwnCost, own_cost
 from penstock.assess.pilot import PilotReport, pilot_of
 from penstock.assess.portable import Portability, portability_of
 from penstock.assess.prices import DOLLARS, TABLE, PriceRow, RentQuote, ReportCurrency, amount_of, quote
-from penstock.assess.replay import Replayable, other_guesses, replayable
+from penstock.assess.replay import Replayable, other_guesses, replayable, unseen
 from penstock.assess.report import AssessReport
 from penstock.assess.report import assess as report_of
 from penstock.assess.waits import WaitReport
@@ -69,11 +69,11 @@ def assess(
     tied = portability.tied if portability else frozenset[str]()
     month = replayable(history, tied)
     setting = _setting(month, asked)
-    report = report_of(history, gpu_hour=setting.own.gpu_hour, currency=setting.currency, zone=zone)
-    known = report.waits.all
+    report = report_of(history, gpu_hour=setting.own.gpu_hour, currency=setting.currency, zone=zone, month=month)
+    known, was = report.waits.all, None
     if known.jobs:
-        setting = nearer_order(month, setting, known.sum_ms / known.jobs / HOUR)
-    ways = ways_of(month, setting, other_guesses(history, month, tied), advance)
+        setting, was = nearer_order(month, setting, known.sum_ms / known.jobs / HOUR, advance)
+    ways = ways_of(month, setting, other_guesses(history, month, tied), advance, was=was)
     return Assessment(
         report=report,
         gpu_model=month.gpu_model,
@@ -91,8 +91,9 @@ def assess(
 
 def work(history: MonthHistory) -> int:
     """How many jobs `assess` replays in all, for a progress bar."""
-    month = replayable(history)
-    return replays(month, other_guesses(history, month)) + 2 * len(OWNED_SHARES) * min(SLICE_JOBS, len(month.jobs))
+    jobs = sum((job.run_ms or 0) > 0 or job.outcome == "queued" for job in history.jobs)
+    measured = any(job.idle_gpu_ms for job in history.jobs)
+    return replays(jobs, measured, unseen(history)) + 2 * len(OWNED_SHARES) * min(SLICE_JOBS, jobs)
 
 
 def _setting(month: Replayable, asked: DecisionOptions) -> WaysSetting:

@@ -5,13 +5,15 @@ What is wanted above the owned GPUs is rented at once, hour by hour, so this has
 newer generation does the same work on fewer GPUs; its curve counts them in GPUs of today's speed.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from math import ceil
 from typing import Final
 
 from penstock.assess.gpus import BY_MODEL, NEWER
-from penstock.assess.own_cost import HOURS_A_YEAR, OwnCost
+from penstock.assess.own_cost import HOURS_A_YEAR, OwnCost, leaner
 from penstock.assess.prices import RentQuote
-from penstock.core.units import MICRO
+from penstock.core.units import MICRO, Money
 from penstock.core.values import value
 
 POINTS: Final = 60
@@ -49,6 +51,8 @@ class BuyOrRent:
     owned: BaseSplit  # what is owned now
     best: BaseSplit
     eighty: BaseSplit  # the least that serves 80 % of the GPU-hours
+    lean: BaseSplit  # the best where an owned GPU costs as much less as by `LEAN`
+    lean_gpu_hour: float
     all_rented: float
     all_owned: float  # for the peak hour
     peak: float
@@ -59,7 +63,7 @@ def buy_or_rent(
     hours: Sequence[float], owned_gpus: int, quote: RentQuote, own: OwnCost, newer: tuple[RentQuote, OwnCost] | None
 ) -> BuyOrRent:
     """`hours`: mean GPUs wanted in each hour of the month."""
-    load = HourlyLoad(hours)
+    load, lean = HourlyLoad(hours), leaner(own)
     today = _curve(load, quote, own, 1.0)
     return BuyOrRent(
         today=today,
@@ -67,6 +71,8 @@ def buy_or_rent(
         owned=_split(load, owned_gpus, quote, own),
         best=_split(load, round(today.best_gpus), quote, own),
         eighty=_split(load, load.serving(BASE_SHARE), quote, own),
+        lean=_split(load, round(load.best(quote.on_demand / MICRO, lean / MICRO)), quote, own, lean),
+        lean_gpu_hour=lean / MICRO,
         all_rented=load.cost(0, quote.on_demand / MICRO, own.gpu_hour / MICRO),
         all_owned=load.cost(load.peak, quote.on_demand / MICRO, own.gpu_hour / MICRO),
         peak=load.peak,
@@ -93,10 +99,8 @@ class HourlyLoad:
 
     def serving(self, share: float) -> int:
         """The least number of GPUs that serve this share of the GPU-hours."""
-        gpus = 0
-        while gpus < self.peak and self.total - self.above(gpus) < share * self.total:
-            gpus += 1
-        return gpus
+        most = range(ceil(self.peak) + 1)
+        return bisect_left(most, share * self.total, key=lambda gpus: self.total - self.above(gpus))
 
     def best(self, rent_hour: float, own_hour: float) -> float:
         """Owning one more pays while it is busy for longer than the break-even share: a quantile of the levels."""
@@ -130,12 +134,14 @@ def _newer(load: HourlyLoad, quote: RentQuote, newer: tuple[RentQuote, OwnCost] 
     return _curve(load, *newer, speed)
 
 
-def _split(load: HourlyLoad, gpus: int, quote: RentQuote, own: OwnCost) -> BaseSplit:
+def _split(load: HourlyLoad, gpus: int, quote: RentQuote, own: OwnCost, gpu_hour: Money | None = None) -> BaseSplit:
+    """`gpu_hour`: of an owned GPU, if it is another than its parts come to."""
+    hour = own.gpu_hour if gpu_hour is None else gpu_hour
     served = load.total - load.above(gpus)
     return BaseSplit(
         gpus=gpus,
         served=served / load.total if load.total else 1.0,
-        cost=load.cost(gpus, quote.on_demand / MICRO, own.gpu_hour / MICRO),
+        cost=load.cost(gpus, quote.on_demand / MICRO, hour / MICRO),
         utilisation=served / (gpus * len(load.levels)) if gpus else 0.0,
     )
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.assess.history import MonthHistory
 from penstock.assess.owned import OwnedSteps, most_at_once
-from penstock.assess.replay import replayable
+from penstock.assess.replay import Replayable, replayable
 from penstock.core.errors import BadInput
 from penstock.core.units import HOUR, Instant
 from penstock.core.values import value
@@ -64,11 +64,11 @@ class ComingDemand:
     why_none: str = ""
 
 
-def coming_of(history: MonthHistory, day: Callable[[Instant], str]) -> ComingDemand:
-    """`day`: an instant's day, as people name it."""
+def coming_of(history: MonthHistory, day: Callable[[Instant], str], month: Replayable | None = None) -> ComingDemand:
+    """`day`: an instant's day, as people name it. `month`: the same history ready to replay, if it is at hand."""
     owned = OwnedSteps(history.owned).at(history.to_at) if history.owned else most_at_once(history.jobs)
     try:
-        first_at, wanted = _wanted(history)
+        first_at, wanted = _wanted(history, month or replayable(history))
     except BadInput:
         return _none("no job's start and end were seen", 0, owned)
     ahead = min(MOST_H, (len(wanted) - KNOWN_FIRST_H) // DAY_H * DAY_H)
@@ -98,9 +98,8 @@ def _none(why: str, known_hours: int, owned_gpus: int) -> ComingDemand:
     )
 
 
-def _wanted(history: MonthHistory) -> tuple[Instant, list[float]]:
+def _wanted(history: MonthHistory, month: Replayable) -> tuple[Instant, list[float]]:
     """From which hour on, and GPUs wanted in each whole hour that was seen."""
-    month = replayable(history)
     first_at = -(-history.from_at // HOUR) * HOUR
     spans = [
         (history.from_at + job.submit_at, history.from_at + job.submit_at + job.run_ms, job.spec.gpus)

@@ -24,6 +24,7 @@ from penstock.assess.ways import (
 )
 from penstock.core.units import MICRO
 from penstock.core.values import value
+from penstock.formatting import money
 
 Answer: TypeAlias = Literal["go", "no-go"]
 CLOSE: Final = 0.03  #: of the total: nearer than this, two ways are equal
@@ -60,13 +61,14 @@ def decision_of(month: Replayable, report: WaysReport, advance: Callable[[int], 
     others = [way for name in (AS_IT_WAS, RECLAIMED, BOUGHT, CLOUD) if (way := report.way(name))]
     gain = gain_of(bursts, others, cost, 1.0)
     answer: Answer = "go" if gain > CLOSE * best.total(cost) and not _nobody_waits(report) else "no-go"
+    by_cost = _by_cost_of_delay(bursts, others, cost)
     return Decision(
         answer=answer,
         best=best.name,
-        says=tuple(_says(answer, best, report)),
+        says=(*_says(answer, best, report), *_rests_on(by_cost, report)),
         gain=gain,
         flips=(
-            _by_cost_of_delay(bursts, others, cost),
+            by_cost,
             _by_rent(bursts, others, cost, report.setting.quote.on_demand / MICRO),
             _by_owned(month, report, cost, advance),
         ),
@@ -94,6 +96,9 @@ def _says(answer: Answer, best: Way, report: WaysReport) -> list[str]:
     was, reclaimed, burst = report.way(AS_IT_WAS), report.way(RECLAIMED), report.way(BURST)
     if _nobody_waits(report):
         says.append("Do nothing: jobs hardly wait for the GPUs that are owned, so there is no delay to buy off.")
+        if was and best.name != AS_IT_WAS and was.measured.money - best.measured.money > CLOSE * was.measured.money:
+            less = money(round((was.measured.money - best.measured.money) * MICRO), report.setting.currency)
+            says.append(f"For money alone, {best.label[0].lower()}{best.label[1:]} would cost {less} less.")
     elif answer == "go":
         says.append("Go: bursting costs less than the delay that it removes.")
     else:
@@ -105,6 +110,16 @@ def _says(answer: Answer, best: Way, report: WaysReport) -> list[str]:
                 "Reclaim idle GPUs first: it removes at least half of the delay that bursting would, for nothing."
             )
     return says
+
+
+def _rests_on(by_cost: FlipCurve, report: WaysReport) -> list[str]:
+    """The answer is as good as the cost of delay that it takes, so that stands beside it."""
+    if _nobody_waits(report):
+        return []
+    here, *at = (money(round(cost * MICRO), report.setting.currency) for cost in (by_cost.here, *by_cost.flips_at))
+    most = money(round(by_cost.points[-1][0] * MICRO), report.setting.currency)
+    flips = f"flips at {' and at '.join(at)}" if at else f"is the same at any cost up to {most}"
+    return [f"That takes an hour of one job's delay to cost {here}, an assumption; the answer {flips}."]
 
 
 def _by_cost_of_delay(bursts: Sequence[Way], others: Sequence[Way], here: float) -> FlipCurve:

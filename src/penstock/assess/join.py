@@ -21,10 +21,12 @@ from penstock.assess.history import (
 )
 from penstock.assess.owned import OwnedSteps
 from penstock.core.errors import BadInput
-from penstock.core.units import HOUR, MINUTE, Instant, Millis
+from penstock.core.units import DAY, HOUR, MINUTE, Instant, Millis
+from penstock.formatting import instant
 
 #: Two clocks and a scrape interval; further apart, two sources disagree.
 TOLERANCE_MS: Final[Millis] = 5 * MINUTE
+MOST_SPAN_MS: Final[Millis] = 1_100 * DAY
 RANK: Final = {evidence: rank for rank, evidence in enumerate(EVIDENCE)}
 
 
@@ -43,6 +45,7 @@ def join(
     last = max(cover.to_at or 0 for cover in seen)
     ends_at = last + 1 if to_at is None else to_at  # what happened in the last instant was seen, too
     to_at = last if to_at is None else to_at
+    _check_span(from_at, to_at, readings[0].calendar)
     jobs = [job for job in joined if _first_at(job) < ends_at and _last_at(job) >= from_at]
     if not jobs:
         raise BadInput(f"None of the {len(joined):,} jobs that were seen lies between --from and --until.")
@@ -69,6 +72,16 @@ def _check(readings: Sequence[SourceReading]) -> None:
     zeros = [reading.coverage.source for reading in readings if reading.jobs and not reading.calendar]
     if zeros and len([reading for reading in readings if reading.jobs]) > 1:
         raise BadInput(f"{zeros[0]} counts seconds from a zero of its own; it cannot be joined with other sources.")
+
+
+def _check_span(from_at: Instant, to_at: Instant, calendar: bool) -> None:
+    """One wrong time makes a month of decades, and every hour of them a row."""
+    if to_at - from_at > MOST_SPAN_MS:
+        ends = f" ({instant(from_at)} to {instant(to_at)})" if calendar else ""
+        raise BadInput(
+            f"What was seen spans {(to_at - from_at) // DAY:,} days{ends}; a report has at most"
+            f" {MOST_SPAN_MS // DAY:,}. If a time is wrong, mend it; otherwise choose a part with --from and --until."
+        )
 
 
 # --- jobs -------------------------------------------------------------------------------------------------------------

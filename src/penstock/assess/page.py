@@ -7,6 +7,7 @@ from importlib.resources import files
 
 from penstock.assess.assessment import Assessment, day_of
 from penstock.assess.sections import ReportWords, sections
+from penstock.assess.sentences import how_sure
 from penstock.assess.ways import AS_IT_WAS
 from penstock.core.units import HOUR
 from penstock.sim.charts import comparison
@@ -16,7 +17,7 @@ def page(assessment: Assessment, made_up: bool = False) -> str:
     say = ReportWords(assessment)
     words = {
         "title": escape(title(assessment)),
-        "lede": escape(lede(assessment)),
+        "lede": f'<span class="sure">{escape(" ".join(how_sure(assessment.report)))}</span>{escape(lede(assessment))}',
         "foot": escape(
             "Made by penstock assess, which reads and never writes. Ways are replayed by the engine that would run"
             " them live; what is not known is said, and not guessed over."
@@ -38,11 +39,12 @@ def lede(assessment: Assessment) -> str:
 def _facts(assessment: Assessment, say: ReportWords) -> str:
     was = assessment.ways.way(AS_IT_WAS)
     best = assessment.ways.way(assessment.decision.best)
-    used = assessment.report.use.total.used_share
     assert was is not None
     assert best is not None
-    waits = assessment.report.waits.all
+    waits, use = assessment.report.waits.all, assessment.report.use
+    owned_hours = use.owned_gpu_hours or max(1.0, assessment.owned_gpus * _length_h(assessment))
     seen = say.hours(waits.sum_ms / HOUR / max(1, waits.jobs))
+    used = use.total.used_share
     facts = [
         (
             "Answer",
@@ -52,7 +54,7 @@ def _facts(assessment: Assessment, say: ReportWords) -> str:
         (
             "Money",
             say.money(best.measured.money),
-            f"instead of {say.money(was.measured.money)} in {say.days()}; rent {say.money(best.measured.rent)}",
+            f"{_more(best.measured.money - was.measured.money, say)}, in {say.days()}",
         ),
         (
             "Mean delay",
@@ -62,18 +64,28 @@ def _facts(assessment: Assessment, say: ReportWords) -> str:
         (
             "Owned GPUs",
             f"{assessment.owned_gpus:,}",
-            f"{say.share(assessment.buy_or_rent.owned.utilisation)} of their hours wanted",
+            f"{say.share(use.total.allocated / owned_hours)} of their hours allocated",
         ),
         (
             "GPU time used",
             "unknown" if used is None else say.share(used),
-            "nobody measured it" if used is None else f"{assessment.report.use.idle_gpu_hours:,.0f} GPU-h stood idle",
+            "nobody measured it" if used is None else f"{use.idle_gpu_hours:,.0f} GPU-h stood idle",
         ),
     ]
     return "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(number)}</dd><dd>{escape(more)}</dd></div>"
         for name, number, more in facts
     )
+
+
+def _length_h(assessment: Assessment) -> float:
+    return (assessment.report.to_at - assessment.report.from_at) / HOUR
+
+
+def _more(amount: float, say: ReportWords) -> str:
+    if round(amount) == 0:
+        return "the same as it was"
+    return f"{say.money(abs(amount))} {'more' if amount > 0 else 'less'} than as it was"
 
 
 def _look(name: str) -> str:

@@ -7,7 +7,7 @@ ranges have both ends of that. Other months like this one have their run times d
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -29,18 +29,8 @@ GPUS_PER_NODE: Final = 8
 CHECKPOINT_MS: Final = 15 * MINUTE  #: assumed where nobody knows whether a job writes any
 RESTART_MS: Final = 5 * MINUTE  #: to start again from a checkpoint
 STAYS: Final = "something that stays at home"  #: a need that no rented site meets
+MOST_WIDE: Final = 20_000  #: GPUs of one job; a wider one is a slip of somebody's pen, or not for renting
 DRAWS: Final = 19  #: other ends of runs that nobody saw: one more lies between the extremes nine times in ten
-
-
-@value
-class Guess:
-    """What stands in for what nobody saw."""
-
-    waited: Waited = "expected"  # jobs of unknown wait
-    draw: int | None = None  # ends of runs that are cut off or queued: drawn with this seed; None: as is expected
-
-
-EXPECTED: Final = Guess()
 
 
 @value
@@ -55,6 +45,7 @@ class Replayable:
     model_is_known: bool
     span_ms: Millis
     left_out: int  # jobs whose run time nobody knows
+    beyond: int  # jobs wider than `MOST_WIDE`
     cut: int
     queued: int  # of the jobs, those that had not started: nobody knows how long they run
     no_wait: int  # of the jobs, those whose submission or start nobody knows
@@ -70,23 +61,57 @@ class OtherGuesses:
     drawn: tuple[Replayable, ...] = ()  # ends of runs drawn
 
 
+def unseen(history: MonthHistory) -> tuple[int, int]:
+    """How many other guesses `other_guesses` makes: of waits, and of ends."""
+    known = [job for job in history.jobs if (job.run_ms or 0) > 0]
+    no_wait = any(job.submitted_at is None or hides_its_wait(job) for job in known)
+    no_end = any(job.cut for job in known) or any(job.outcome == "queued" for job in history.jobs)
+    return 2 * no_wait, DRAWS * no_end
+
+
 def other_guesses(history: MonthHistory, month: Replayable, tied: frozenset[str] = frozenset()) -> OtherGuesses:
     ends: tuple[Waited, ...] = ("least", "most") if month.no_wait else ()
-    draws = range(DRAWS) if month.cut or month.queued else ()
     return OtherGuesses(
-        ends=tuple(replayable(history, tied, Guess(waited=end)) for end in ends),
-        drawn=tuple(replayable(history, tied, Guess(draw=seed)) for seed in draws),
+        ends=tuple(replayable(history, tied, end) for end in ends),
+        drawn=tuple(_drawn(history, month)) if month.cut or month.queued else (),
     )
 
 
-def replayable(history: MonthHistory, tied: frozenset[str] = frozenset(), guess: Guess = EXPECTED) -> Replayable:
-    """`tied`: keys of jobs that cannot run elsewhere. Raises `BadInput` if no job's run time is known."""
+def _drawn(history: MonthHistory, month: Replayable) -> Iterator[Replayable]:
+    """The same month with other ends of the runs that nobody saw; all the rest is as it is expected."""
     known = [job for job in history.jobs if (job.run_ms or 0) > 0]
+    neighbours = Neighbours(known)
+    ran_ms = {job.id: _ran_ms(job, neighbours) for job in known}
+    runs = UnseenRuns(SeenRun(kind_of(job), job.gpus, ran_ms[job.id], not job.cut) for job in known)
+    open_ended = [job for job in history.jobs if job.cut or job.outcome == "queued"]
+    for draw in range(DRAWS):
+        ends = {
+            job.id: max(
+                SECOND, runs.drawn(kind_of(job), job.gpus, ran_ms.get(job.id, 0), uniform(draw, "unseen", job.id))
+            )
+            for job in open_ended
+        }
+        jobs = [
+            TraceJob(job.id, job.submit_at, ends[job.id], job.spec) if job.id in ends else job for job in month.jobs
+        ]
+        yield replace(month, jobs=tuple(jobs))
+
+
+def replayable(history: MonthHistory, tied: frozenset[str] = frozenset(), waited: Waited = "expected") -> Replayable:
+    """`tied`: keys of jobs that cannot run elsewhere. `waited`: jobs of unknown wait. Raises `BadInput` if no job's run
+    time is known.
+    """
+    known = [job for job in history.jobs if (job.run_ms or 0) > 0 and job.gpus <= MOST_WIDE]
     if not known:
         raise BadInput("No job's start and end were seen, so this month cannot be replayed.")
-    queued = [job for job in history.jobs if job.outcome == "queued" and job.submitted_at is not None]
+    queued = [
+        job
+        for job in history.jobs
+        if job.outcome == "queued" and job.submitted_at is not None and job.gpus <= MOST_WIDE
+    ]
+    beyond = sum(job.gpus > MOST_WIDE for job in history.jobs)
     owned, is_known = _owned(history, known)
-    guesses = _Guesses(known, _Specs(tied), guess)
+    guesses = _Guesses(known, _Specs(tied), waited)
     played = [guesses.ran(job, history.from_at) for job in known]
     played += [guesses.queued(job, history.from_at) for job in queued]
     jobs = sorted(played, key=lambda job: (job.submit_at, job.id))
@@ -99,7 +124,8 @@ def replayable(history: MonthHistory, tied: frozenset[str] = frozenset(), guess:
         gpu_model=model or UNKNOWN,
         model_is_known=bool(model),
         span_ms=history.span_ms,
-        left_out=len(history.jobs) - len(known) - len(queued),
+        left_out=len(history.jobs) - len(known) - len(queued) - beyond,
+        beyond=beyond,
         cut=sum(bool(job.cut) for job in known),
         queued=len(queued),
         no_wait=sum(job.submitted_at is None or hides_its_wait(job) for job in known),
@@ -142,12 +168,9 @@ class _Specs:
 class _Guesses:
     """What nobody saw of a job."""
 
-    def __init__(self, known: Sequence[JobRecord], specs: _Specs, guess: Guess) -> None:
-        self.specs, self.guess = specs, guess
+    def __init__(self, known: Sequence[JobRecord], specs: _Specs, waited: Waited) -> None:
+        self.specs, self.waited = specs, waited
         self.neighbours, self.expects = Neighbours(known), LifeTable()
-        self.unseen = UnseenRuns(
-            SeenRun(kind_of(job), job.gpus, self._run_ms(job), not job.cut) for job in known if guess.draw is not None
-        )
         for job in known:
             if not job.cut:
                 self.expects.learn(specs.of(job), self._run_ms(job))
@@ -155,7 +178,7 @@ class _Guesses:
     def ran(self, job: JobRecord, zero: Instant) -> TraceJob:
         run_ms, at = self._run_ms(job), job.submitted_at
         if at is None:
-            at = self.neighbours.submission(job.started_at or 0, self.guess.waited)
+            at = self.neighbours.submission(job.started_at or 0, self.waited)
         if job.cut:
             run_ms = self._in_all(job, run_ms)
         return TraceJob(job.id, max(0, at - zero), run_ms, self.specs.of(job))
@@ -164,16 +187,18 @@ class _Guesses:
         return TraceJob(job.id, max(0, (job.submitted_at or 0) - zero), self._in_all(job, 0), self.specs.of(job))
 
     def _in_all(self, job: JobRecord, age_ms: Millis) -> Millis:
-        """How long a run lasts of which so much was seen."""
-        if self.guess.draw is None:
-            return age_ms + max(SECOND, self.expects.remaining(self.specs.of(job), age_ms))
-        chance = uniform(self.guess.draw, "unseen", job.id)
-        return max(SECOND, self.unseen.drawn(kind_of(job), job.gpus, age_ms, chance))
+        """How long a run is expected to last of which so much was seen."""
+        return age_ms + max(SECOND, self.expects.remaining(self.specs.of(job), age_ms))
 
     def _run_ms(self, job: JobRecord) -> Millis:
-        if hides_its_wait(job):
-            return max(SECOND, (job.ended_at or 0) - self.neighbours.start(job, self.guess.waited))
-        return max(SECOND, job.run_ms or 0)
+        return _ran_ms(job, self.neighbours, self.waited)
+
+
+def _ran_ms(job: JobRecord, neighbours: Neighbours, waited: Waited = "expected") -> Millis:
+    """As much of its run as was seen."""
+    if hides_its_wait(job):
+        return max(SECOND, (job.ended_at or 0) - neighbours.start(job, waited))
+    return max(SECOND, job.run_ms or 0)
 
 
 # --- other months like this one ---------------------------------------------------------------------------------------
@@ -227,9 +252,10 @@ def _with_spec(job: TraceJob, made: dict[JobSpec, JobSpec]) -> TraceJob:
 
 
 def owned_sites(gpus: int, pooled: bool = False) -> tuple[Site, ...]:
-    """Nodes of 8, and one smaller one for the rest; or all in one, for jobs that spread over nodes as they like."""
-    nodes, rest = (0, gpus) if pooled else divmod(gpus, GPUS_PER_NODE)
-    shapes = [NodeShape(GPUS_PER_NODE, nodes)] if nodes else []
+    """Nodes of 8, and one smaller one for the rest; or each GPU by itself, for jobs that spread as they like."""
+    per_node = 1 if pooled else GPUS_PER_NODE
+    nodes, rest = divmod(gpus, per_node)
+    shapes = [NodeShape(per_node, nodes)] if nodes else []
     shapes += [NodeShape(rest, 1)] if rest else []
     offers = tuple(Offer(f"{LAB}/nodes-of-{shape.gpus}", LAB, "owned", (shape,)) for shape in shapes)
     return (Site(LAB, offers, front_door=True),) if offers else ()

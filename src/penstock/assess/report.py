@@ -11,6 +11,7 @@ from penstock.assess.history import Coverage, Disagreement, MonthHistory
 from penstock.assess.own_cost import default_cost
 from penstock.assess.owned import owned_model
 from penstock.assess.prices import DOLLARS, ReportCurrency
+from penstock.assess.replay import Replayable
 from penstock.assess.use import UseReport, use_of
 from penstock.assess.waits import WaitReport, waits_of
 from penstock.core.units import DAY, HOUR, Instant, Money
@@ -44,8 +45,11 @@ def assess(
     currency: str,
     zone: tzinfo = UTC,
     to: ReportCurrency = DOLLARS,
+    month: Replayable | None = None,
 ) -> AssessReport:
-    """`gpu_hour`: None takes the default for the owned model, at the rate of `to`. `zone`: whose days are counted."""
+    """`gpu_hour`: None takes the default for the owned model, at the rate of `to`. `zone`: whose days are counted.
+    `month`: the same history ready to replay, if it is at hand.
+    """
     price = default_cost(owned_model(history), to).gpu_hour if gpu_hour is None else gpu_hour
 
     def day(at: Instant) -> str:
@@ -69,7 +73,7 @@ def assess(
         currency=currency,
         use=use_of(history, price, day, hour),
         waits=waits_of(history, day),
-        coming=coming_of(history, day),
+        coming=coming_of(history, day, month),
     )
 
 

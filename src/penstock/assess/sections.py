@@ -3,7 +3,6 @@
 Every part answers its question in a sentence first; then a picture; then the numbers; then what they assume.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import Final
@@ -11,6 +10,7 @@ from typing import Final
 from penstock.assess import figures, sentences
 from penstock.assess.assessment import Assessment, day_of
 from penstock.assess.figures import LabelledCurve, LabelledPoint, RangeRow
+from penstock.assess.pieces import MarkedUp, h3, notes, paragraph, table, tied
 from penstock.assess.pilot import Pilot
 from penstock.assess.waits import WaitRow
 from penstock.assess.ways import AS_IT_WAS, Way
@@ -70,15 +70,13 @@ def _section(name: str, head: str, parts: Iterable[str]) -> str:
 
 
 def _seen(assessment: Assessment, say: ReportWords) -> Iterator[str]:
-    first, *others = sentences.not_seen(assessment.report)
-    yield _p(first)
     rows = [
         [cover.source, f"{cover.jobs:,}", f"{cover.cut:,} ({say.share(cover.cut / cover.jobs if cover.jobs else 0)})",
          f"{cover.unknown_starts:,}"]
         for cover in assessment.report.sources
     ]  # fmt: skip
-    yield _table(["source", "jobs", "runs cut off", "waits unknown"], rows)
-    yield _notes(others)
+    yield table(["source", "jobs", "runs cut off", "waits unknown"], rows)
+    yield notes(sentences.details(assessment.report))
 
 
 # --- use and waits ----------------------------------------------------------------------------------------------------
@@ -86,7 +84,7 @@ def _seen(assessment: Assessment, say: ReportWords) -> Iterator[str]:
 
 def _use(assessment: Assessment, say: ReportWords) -> Iterator[str]:
     use = assessment.report.use
-    yield from map(_p, sentences.use(assessment.report))
+    yield from map(paragraph, sentences.use(assessment.report))
     bars = [(_short(row.label), row.allocated, row.used) for row in use.by_day]
     if bars:
         spoken = f"GPU-hours by day: {sum(held for _, held, _ in bars):,.0f} allocated."
@@ -104,8 +102,8 @@ def _use(assessment: Assessment, say: ReportWords) -> Iterator[str]:
         [idle_row.job, f"{idle_row.gpus:,}", f"{idle_row.idle_gpu_hours:,.0f}", say.money(idle_row.cost / MICRO)]
         for idle_row in use.idle[:MOST_ROWS]
     ]
-    right = _h3("Allocations that stood idle") + _table(["job", "GPUs", "idle GPU-h", "cost"], idle) if idle else ""
-    left = _h3("By team") + _table(["team", "allocated GPU-h", "used"], rows)
+    right = h3("Allocations that stood idle") + table(["job", "GPUs", "idle GPU-h", "cost"], idle) if idle else ""
+    left = h3("By team") + table(["team", "allocated GPU-h", "used"], rows)
     yield f'<div class="cols gap"><div>{left}</div><div>{right}</div></div>'
 
 
@@ -116,7 +114,7 @@ def _short(day: str) -> str:
 
 def _waits(assessment: Assessment, say: ReportWords) -> Iterator[str]:
     waits, wanted = assessment.report.waits, assessment.report.waits.demand
-    yield from map(_p, sentences.waits(assessment.report))
+    yield from map(paragraph, sentences.waits(assessment.report))
     if wanted.by_hour:
         day = day_of(assessment.report.calendar)
         yield figures.both(
@@ -134,7 +132,7 @@ def _wait_table(say: ReportWords, head: str, rows: Sequence[WaitRow]) -> str:
         [row.label or "unknown", f"{row.jobs:,}", f"{row.waited:,}", _ms(say, row.median_ms), _ms(say, row.p95_ms)]
         for row in rows
     ]
-    return _table([head, "jobs", "waited", "half within", "95 % within"], cells)
+    return table([head, "jobs", "waited", "half within", "95 % within"], cells)
 
 
 def _ms(say: ReportWords, ms: int) -> str:
@@ -147,7 +145,7 @@ def _ms(say: ReportWords, ms: int) -> str:
 def _coming(assessment: Assessment) -> Iterator[str]:
     coming = assessment.report.coming
     says = sentences.coming(assessment.report)
-    yield from map(_p, says[:2])
+    yield from map(paragraph, says[:2])
     if not coming.hours:
         return
     hours = [(hour.at, hour.p10, hour.p50, hour.p90) for hour in coming.hours]
@@ -164,8 +162,8 @@ def _coming(assessment: Assessment) -> Iterator[str]:
         for row in coming.by_day
     ]  # fmt: skip
     heads = ["day", "GPUs wanted", "busiest hour", "at P90", "hours above owned", "at P90"]
-    yield '<div class="gap">' + _table(heads, rows, minor=(1,)) + "</div>"
-    yield _notes(says[2:])
+    yield '<div class="gap">' + table(heads, rows, minor=(1,)) + "</div>"
+    yield notes(says[2:])
 
 
 # --- ways -------------------------------------------------------------------------------------------------------------
@@ -177,17 +175,17 @@ def _ways(assessment: Assessment, say: ReportWords) -> Iterator[str]:
     was = assessment.ways.way(AS_IT_WAS)
     seen = assessment.report.waits.all.sum_ms / max(1, assessment.report.waits.all.jobs) / HOUR
     assert was is not None
-    yield _p(
+    yield paragraph(
         f"Each way is this very month, replayed. As a check: the replay's mean delay as it was is"
         f" {say.hours(was.measured.mean_delay_h)}, and {say.hours(seen)} was seen."
     )
-    yield f'<div class="cols gap"><div>{_h3("Money")}{_range_figure(assessment, say, "money")}</div>'
-    yield f"<div>{_h3('Mean delay')}{_range_figure(assessment, say, 'delay')}</div></div>"
+    yield f'<div class="cols gap"><div>{h3("Money")}{_range_figure(assessment, say, "money")}</div>'
+    yield f"<div>{h3('Mean delay')}{_range_figure(assessment, say, 'delay')}</div></div>"
     rows = [_way_row(way, say, cost) for way in assessment.ways.ways]
     heads = ["way", "money", "of it rent", "mean delay", "95 % within", "time to model", "kg CO₂e", "with delay priced"]
-    yield '<div class="gap">' + _table(heads, rows, chosen=[way.name == best for way in assessment.ways.ways],
+    yield '<div class="gap">' + table(heads, rows, chosen=[way.name == best for way in assessment.ways.ways],
                                        minor=(2, 4, 5, 6)) + "</div>"  # fmt: skip
-    yield _notes([*_ways_notes(assessment, say, cost), *assessment.ways.left_out, *assessment.ways.notes])
+    yield notes([*_ways_notes(assessment, say, cost), *assessment.ways.left_out, *assessment.ways.notes])
 
 
 def _ways_notes(assessment: Assessment, say: ReportWords, cost: float) -> Iterator[str]:
@@ -241,7 +239,7 @@ def _range_figure(assessment: Assessment, say: ReportWords, what: str) -> str:
 def _way_row(way: Way, say: ReportWords, cost: float) -> list[str]:
     m = way.measured
     return [
-        f"{escape(way.label)}<span class='why'>{escape(way.says)}</span>",
+        MarkedUp(f"{escape(way.label)}<span class='why'>{escape(way.says)}</span>"),
         _spread(say.money(m.money), say.money(way.money.low), say.money(way.money.high)),
         say.money(m.rent) if m.rent else "none",
         _spread(say.hours(m.mean_delay_h), say.hours(way.mean_delay_h.low), say.hours(way.mean_delay_h.high)),
@@ -253,7 +251,7 @@ def _way_row(way: Way, say: ReportWords, cost: float) -> list[str]:
 
 
 def _spread(at: str, low: str, high: str) -> str:
-    return at if low == high else f"{escape(at)}<span class='why'>{escape(low)} to {escape(high)}</span>"
+    return at if low == high else MarkedUp(f"{escape(at)}<span class='why'>{escape(low)} to {escape(high)}</span>")
 
 
 # --- buy or rent ------------------------------------------------------------------------------------------------------
@@ -262,13 +260,13 @@ def _spread(at: str, low: str, high: str) -> str:
 def _buy(assessment: Assessment, say: ReportWords) -> Iterator[str]:
     buy = assessment.buy_or_rent
     today = buy.today
-    yield _p(
+    yield paragraph(
         f"An owned {today.gpu} costs {say.per_hour(today.own_gpu_hour)} an hour, a rented one"
         f" {say.per_hour(today.rent_gpu_hour)}: owning pays for GPUs that are wanted more than"
         f" {say.share(today.break_even)} of the time."
         + (" At these prices renting is always cheaper." if today.break_even >= 1 else "")
     )
-    yield _p(
+    yield paragraph(
         f"For this load {buy.best.gpus:,} owned GPUs are cheapest: they serve {say.share(buy.best.served)} of the"
         f" GPU-hours, and {say.share(1 - buy.best.served)} are rented. The field's 80/20 takes {buy.eighty.gpus:,} GPUs"
         f" and costs {say.money(buy.eighty.cost)} a year instead of {say.money(buy.best.cost)}; today's"
@@ -283,7 +281,7 @@ def _buy(assessment: Assessment, say: ReportWords) -> Iterator[str]:
         signs = [LabelledPoint(signs[0].at, f"today and cheapest: {buy.best.gpus:,}")]
     if buy.newer:
         lines.append(LabelledCurve(buy.newer.gpu, buy.newer.points, "o1"))
-        yield _p(
+        yield paragraph(
             f"With {buy.newer.gpu} the same year costs {say.money(buy.newer.best_cost)} at best, against"
             f" {say.money(today.best_cost)}."
         )
@@ -303,8 +301,17 @@ def _buy(assessment: Assessment, say: ReportWords) -> Iterator[str]:
         ),
         ["Owned for the peak hour", f"{buy.peak:,.0f}", "100 %", "", say.money(buy.all_owned)],
     ]
-    yield '<div class="gap">' + _table(["base", "GPUs", "serves", "busy", "a year"], rows) + "</div>"
-    yield _notes(buy.notes)
+    yield '<div class="gap">' + table(["base", "GPUs", "serves", "busy", "a year"], rows) + "</div>"
+    yield notes([_lean_words(assessment, say), *buy.notes])
+
+
+def _lean_words(assessment: Assessment, say: ReportWords) -> str:
+    buy = assessment.buy_or_rent
+    return (
+        f"All of this follows the price of an owned GPU-hour. At {say.per_hour(buy.lean_gpu_hour)}, a quarter less (who"
+        f" buys well and runs lean), {buy.lean.gpus:,} owned GPUs are cheapest: they serve"
+        f" {say.share(buy.lean.served)}, for {say.money(buy.lean.cost)} a year."
+    )
 
 
 # --- portability and pilot --------------------------------------------------------------------------------------------
@@ -313,12 +320,12 @@ def _buy(assessment: Assessment, say: ReportWords) -> Iterator[str]:
 def _portable(assessment: Assessment, say: ReportWords) -> Iterator[str]:
     port = assessment.portability
     if port is None:
-        yield _p(
+        yield paragraph(
             "No manifest was read, so nobody knows what could leave. --kubeconfig reads them; --redact drops them."
         )
         return
     share = port.gpu_hours_that_go / port.gpu_hours_read if port.gpu_hours_read else 0.0
-    yield _p(
+    yield paragraph(
         f"Of {count(port.templates, 'template')}, {port.goes:,} could run elsewhere today, {port.maps:,} after a"
         f" line in the sites file, {port.never:,} never. The first have {say.share(share)} of the GPU-hours read."
     )
@@ -326,29 +333,29 @@ def _portable(assessment: Assessment, say: ReportWords) -> Iterator[str]:
         [row.key, f"{row.gpus:,}", f"{row.runs:,}", f"{row.gpu_hours:,.0f}", row.verdict, row.because]
         for row in port.rows[:MOST_ROWS]
     ]
-    yield _table(["template", "GPUs", "runs", "GPU-h", "verdict", "because"], rows, minor=(1, 2))
+    yield table(["template", "GPUs", "runs", "GPU-h", "verdict", "because"], rows, minor=(1, 2))
     if port.lines:
         lines = [[line, f"{number:,}"] for line, number in port.lines[:MOST_ROWS]]
-        yield '<div class="gap">' + _h3("Lines that would free most") + _table(["line", "templates"], lines) + "</div>"
+        yield '<div class="gap">' + h3("Lines that would free most") + table(["line", "templates"], lines) + "</div>"
 
 
 def _pilot(assessment: Assessment, say: ReportWords) -> Iterator[str]:
     pilot = assessment.pilot.pilot
     if pilot is None:
-        yield _p(assessment.pilot.why_none)
+        yield paragraph(assessment.pilot.why_none)
     else:
         candidate = pilot.candidate
-        yield _p(
+        yield paragraph(
             f"Begin with {candidate.key}: {count(candidate.runs, 'run')} on {count(candidate.gpus, 'GPU')},"
             f" {say.hours(candidate.run_h)} each, done {say.hours(candidate.end_to_end_h)} after submission"
             " (median run, mean wait)."
         )
-        yield _p(
+        yield paragraph(
             f"Burst at once it is done after {say.hours(pilot.after_h)}: {say.hours(pilot.gain_h)} sooner, for"
             f" {say.money(pilot.cost_a_run)} a run, {say.money(pilot.cost_a_month)} in 30 days."
         )
-        yield _p(_wider_words(pilot, say))
-        yield _p(f"It is a success if it is {pilot.success}")
+        yield paragraph(_wider_words(pilot, say))
+        yield paragraph(f"It is a success if it is {pilot.success}")
     rows = [
         [
             candidate.key,
@@ -364,7 +371,7 @@ def _pilot(assessment: Assessment, say: ReportWords) -> Iterator[str]:
     if rows:
         heads = ["job", "runs", "GPUs", "runs for", "waits", "points", "reasons"]
         chosen = [pilot is not None and candidate.key == pilot.candidate.key for candidate in assessment.pilot.ranked]
-        yield '<div class="gap">' + _table(heads, rows, chosen=chosen, minor=(3, 6)) + "</div>"
+        yield '<div class="gap">' + table(heads, rows, chosen=chosen, minor=(3, 6)) + "</div>"
 
 
 def _wider_words(pilot: Pilot, say: ReportWords) -> str:
@@ -381,7 +388,7 @@ def _wider_words(pilot: Pilot, say: ReportWords) -> str:
 
 
 def _flips(assessment: Assessment, say: ReportWords) -> Iterator[str]:
-    yield _p(
+    yield paragraph(
         "Each curve is what the better burst gains over the best way without bursting, in the days seen; the last"
         " one, over the month as it was. Above zero, shaded, it is a go; the dashed line is the assumption here."
     )
@@ -395,7 +402,7 @@ def _flips(assessment: Assessment, say: ReportWords) -> Iterator[str]:
         inside = figures.curves([LabelledCurve("", flip.points)], [], words, say.money, size, here=flip.here, zero=True)
         picture = figures.svg(inside, size, "multiple", f"{flip.name}. {says}")
         drawn.append(
-            f'<figure class="fig">{_h3(flip.name)}{picture}<figcaption>{escape(_tied(says))}</figcaption></figure>'
+            f'<figure class="fig">{h3(flip.name)}{picture}<figcaption>{escape(tied(says))}</figcaption></figure>'
         )
     yield f'<div class="three gap">{"".join(drawn)}</div>'
 
@@ -403,7 +410,7 @@ def _flips(assessment: Assessment, say: ReportWords) -> Iterator[str]:
 def _assumed(assessment: Assessment, say: ReportWords) -> Iterator[str]:
     parts = ", ".join(f"{name} {say.per_hour(amount / MICRO)}" for name, amount in assessment.own_cost.parts)
     quote = assessment.quote
-    yield _p(
+    yield paragraph(
         f"An owned GPU-hour costs {say.per_hour(assessment.own_cost.gpu_hour / MICRO)}: {parts}. A rented one"
         f" {say.per_hour(quote.on_demand / MICRO)} on demand"
         + (f" and {say.per_hour(quote.spot / MICRO)} as spot" if quote.spot else "")
@@ -425,66 +432,14 @@ def _assumed(assessment: Assessment, say: ReportWords) -> Iterator[str]:
     heads = ["cloud", "region", "node", "GPUs", "on demand", "spot", "dated"]
     yield (
         '<div class="gap">'
-        + _h3("List prices, US dollars for a node and hour")
-        + _table(heads, rows, minor=(1, 2))
+        + h3("List prices, US dollars for a node and hour")
+        + table(heads, rows, minor=(1, 2))
         + "</div>"
     )
-    yield _notes(
+    yield notes(
         [
             *assessment.own_cost.notes,
             "Sources of prices: the SkyPilot catalog's snapshots of the clouds' own lists, by the dates above.",
             "Spot nodes come and go like AWS's V100 nodes of us-east-2 did in 2023 (SkyPilot's recordings).",
         ]
     )
-
-
-# --- pieces -----------------------------------------------------------------------------------------------------------
-
-
-def _p(text: str) -> str:
-    return f'<p class="says">{escape(_tied(text))}</p>'
-
-
-def _h3(text: str) -> str:
-    return f"<h3>{escape(text)}</h3>"
-
-
-def _notes(notes: Iterable[str]) -> str:
-    items = "".join(f"<li>{escape(_tied(note))}</li>" for note in notes)
-    return f'<ul class="notes">{items}</ul>' if items else ""
-
-
-def _table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], chosen: Sequence[bool] = (), minor: Sequence[int] = ()
-) -> str:
-    """Cells that begin with a tag are HTML already; the first column names the row."""
-    numeric = [k > 0 and bool(rows) and all(_is_number(row[k]) for row in rows) for k in range(len(heads))]
-
-    def kind(k: int) -> str:
-        names = " ".join(["num"] * numeric[k] + ["minor"] * (k in minor))
-        return f' class="{names}"' if names else ""
-
-    head = "".join(f"<th{kind(k)}>{escape(text)}</th>" for k, text in enumerate(heads))
-    body = "".join(
-        ('<tr class="chosen">' if chosen and chosen[i] else "<tr>")
-        + "".join(
-            f'<th scope="row">{_cell(cell)}</th>' if k == 0 else f"<td{kind(k)}>{_cell(cell)}</td>"
-            for k, cell in enumerate(row)
-        )
-        + "</tr>"
-        for i, row in enumerate(rows)
-    )
-    return f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _cell(text: str) -> str:
-    return text if "<span class='why'>" in text else escape(_tied(text))
-
-
-def _is_number(text: str) -> bool:
-    bare = re.sub(r"^(-|[A-Z]{3} )?[$€£]?", "", text)
-    return bare[:1].isdigit() or text in ("", "none", "unknown", "no", "no delay")
-
-
-def _tied(text: str) -> str:
-    return re.sub(r"(?<=\d) (?=(?:%|s|min|h|days?|GPUs?|GPU-h|jobs?|runs?)(?![\w-]))", "\u00a0", text)

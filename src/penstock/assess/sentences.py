@@ -16,10 +16,15 @@ from penstock.formatting import count, duration, instant, money
 
 def not_seen(report: AssessReport) -> list[str]:
     """What could not be seen, and how sure the rest is: the first thing that the report says."""
-    return list(_not_seen(report))
+    return [*how_sure(report), *details(report)]
 
 
-def _not_seen(report: AssessReport) -> Iterator[str]:
+def how_sure(report: AssessReport) -> list[str]:
+    """The same in short: how much was seen, and of what nothing is known. It stands above the answer."""
+    return list(_how_sure(report))
+
+
+def _how_sure(report: AssessReport) -> Iterator[str]:
     spans = ", ".join(f"{_span(cover)} of {cover.source}" for cover in report.sources)
     yield f"Seen: {spans}. {count(report.jobs, 'job')}; {_share(report.cut, report.ran)} of run times cut off."
     waits = report.waits
@@ -39,6 +44,14 @@ def _not_seen(report: AssessReport) -> Iterator[str]:
             f"No source says how many GPUs are owned. The most seen in use at once, {waits.demand.owned_gpus:,}, stands"
             " in for them; --owned-gpus says how many there are."
         )
+
+
+def details(report: AssessReport) -> list[str]:
+    """What each source could not tell, and where two differ."""
+    return list(_details(report))
+
+
+def _details(report: AssessReport) -> Iterator[str]:
     for cover in report.sources:
         yield from (f"{cover.source}: {words}" for words in cover.missing)
         if cover.left_out:

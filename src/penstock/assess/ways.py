@@ -46,6 +46,9 @@ LABELS: Final = {
     BOUGHT: "More GPUs bought",
     CLOUD: "All in the cloud",
 }
+KINDS: Final = 4  #: of queues that are tried for the month as it was
+NEAR, NEAR_H = 0.01, 0.01  #: of the mean wait seen, and in hours: a replay of a long month is near enough to it
+POOLED_MOST: Final = 20_000  #: owned GPUs; of more, each by itself is slow, and whole nodes are hardly ever short
 MONTH_MS: Final = 30 * DAY
 CAP_PERMILLE: Final = 200  #: of what the owned GPUs cost: the cap on rent, unless told
 RANGE_JOBS: Final = 6_000  #: ranges are measured on so many jobs in a row, if the month has more
@@ -139,13 +142,19 @@ def ways_of(
     others: OtherGuesses,
     advance: Callable[[int], None],
     names: Sequence[str] = tuple(LABELS),
+    was: ReplayFigures | None = None,
 ) -> WaysReport:
-    """`others`: the same month with what nobody saw otherwise; empty if all was seen."""
+    """`others`: the same month with what nobody saw otherwise; empty if all was seen. `was`: the month as it was, if it
+    was replayed already.
+    """
     left_out = tuple(ways_words.left_out(month, setting))
     skipped = {RECLAIMED} if not month.idle_ms else set()
     if setting.quote.spot is None:
         skipped.add(SPOT)
-    replayed = {name: _replayed(name, month, setting, others, advance) for name in names if name not in skipped}
+    done = {AS_IT_WAS: was} if was else {}
+    replayed = {
+        name: _replayed(name, month, setting, others, advance, done.get(name)) for name in names if name not in skipped
+    }
     worse = RECLAIMED in replayed and replayed[RECLAIMED].full.delay_h > replayed[AS_IT_WAS].full.delay_h
     return WaysReport(
         ways=tuple(_way(name, month, setting, replayed) for name in replayed),
@@ -156,19 +165,50 @@ def ways_of(
     )
 
 
-def nearer_order(month: Replayable, setting: WaysSetting, seen_h: float) -> WaysSetting:
-    """Whether jobs overtake, and whether they need whole nodes, as it was: what is nearest to the mean wait seen."""
-    kinds = [replace(setting, overtakes=order, pooled=pooled) for pooled in (False, True) for order in (True, False)]
-    apart = [abs(measure(AS_IT_WAS, month, month.jobs, kind, 0).mean_delay_h - seen_h) for kind in kinds]
-    return kinds[apart.index(min(apart))]
+def nearer_order(
+    month: Replayable, setting: WaysSetting, seen_h: float, advance: Callable[[int], None]
+) -> tuple[WaysSetting, ReplayFigures]:
+    """Whether jobs overtake, and whether they need whole nodes, as it was: what is nearest to the mean wait seen; and
+    the month replayed so. Kinds that look nearer on a part of a long month come first, so that the others can be given
+    up early, or left out where one is near enough.
+    """
+    pools = (False, True) if month.owned_gpus <= POOLED_MOST else (False,)
+    kinds = [replace(setting, overtakes=order, pooled=pooled) for pooled in pools for order in (True, False)]
+    part = slice_of(month.jobs, RANGE_JOBS)
+
+    def apart(kind: WaysSetting) -> float:
+        return abs(measure(AS_IT_WAS, month, part, kind, 0).mean_delay_h - seen_h)
+
+    short = len(part) == len(month.jobs)
+    order = range(len(kinds)) if short else sorted(range(len(kinds)), key=lambda k: apart(kinds[k]))
+    nearest: tuple[float, int, ReplayFigures] | None = None
+    for k in order:
+        if nearest is not None and not short and nearest[0] <= max(NEAR_H, NEAR * seen_h):
+            advance(len(month.jobs))
+            continue
+        most_h = None if nearest is None else (seen_h + nearest[0]) * len(month.jobs)
+        try:
+            figures = measure(AS_IT_WAS, month, month.jobs, kinds[k], 0, most_delay_h=most_h)
+        except TooMuchDelay:
+            continue
+        finally:
+            advance(len(month.jobs))
+        away = abs(figures.mean_delay_h - seen_h)
+        if nearest is None or (away, k) < nearest[:2]:
+            nearest = (away, k, figures)
+    assert nearest is not None
+    advance((KINDS - len(kinds)) * len(month.jobs))
+    return kinds[nearest[1]], nearest[2]
 
 
-def replays(month: Replayable, others: OtherGuesses) -> int:
-    """How many jobs all replays have together, for a progress bar."""
-    jobs = len(month.jobs)
-    middle = min(RANGE_JOBS, jobs) * (2 + (jobs > RANGE_JOBS) + len(others.ends))
-    last = min(LAST_JOBS, jobs) * (len(others.drawn) + (jobs > LAST_JOBS and bool(others.drawn)))
-    return (len(LABELS) - (not month.idle_ms)) * (jobs + middle + last)
+def replays(jobs: int, measured: bool, others: tuple[int, int]) -> int:
+    """How many jobs all replays have together, for a progress bar. `measured`: whether use was; `others`: how many
+    other guesses of waits there are, and of ends.
+    """
+    ends, draws = others
+    middle = min(RANGE_JOBS, jobs) * (2 + (jobs > RANGE_JOBS) + ends)
+    last = min(LAST_JOBS, jobs) * (draws + (jobs > LAST_JOBS and draws > 0))
+    return (KINDS - 1) * jobs + (len(LABELS) - (not measured)) * (jobs + middle + last)
 
 
 @value
@@ -184,7 +224,12 @@ class _Replayed:
 
 
 def _replayed(
-    name: str, month: Replayable, setting: WaysSetting, others: OtherGuesses, advance: Callable[[int], None]
+    name: str,
+    month: Replayable,
+    setting: WaysSetting,
+    others: OtherGuesses,
+    advance: Callable[[int], None],
+    done: ReplayFigures | None,
 ) -> _Replayed:
     def measured(of: Replayable, jobs: Sequence[TraceJob], seed: int = 0) -> ReplayFigures:
         figures = measure(name, of, jobs, setting, seed)
@@ -197,7 +242,7 @@ def _replayed(
     def last(of: Replayable) -> tuple[TraceJob, ...]:
         return slice_of(of.jobs, LAST_JOBS, last=True)
 
-    full = measured(month, month.jobs)
+    full = done or measured(month, month.jobs)
     return _Replayed(
         full=full,
         middle=measured(month, middle(month)) if len(month.jobs) > RANGE_JOBS else full,
@@ -283,8 +328,11 @@ def measure(
     setting: WaysSetting,
     seed: int,
     owned_gpus: int | None = None,
+    most_delay_h: float | None = None,
 ) -> ReplayFigures:
-    """Replays these jobs the given way, and counts. The span is theirs: of a slice, its own."""
+    """Replays these jobs the given way, and counts. The span is theirs: of a slice, its own. Raises `TooMuchDelay` as
+    soon as all delays together are more than `most_delay_h`.
+    """
     owned = _owned_gpus(name, month, setting) if owned_gpus is None else owned_gpus
     span_ms = month.span_ms if len(jobs) == len(month.jobs) else jobs[-1].submit_at - jobs[0].submit_at
     played = _prepared(name, month, jobs)
@@ -293,9 +341,14 @@ def measure(
     scenario = Scenario(played, sites, zones, caps=caps, currency=setting.currency, seed=seed)
     true = truths(played)
     tally = Tally(true, played[0].submit_at, played[-1].submit_at)
-    engine = _played(scenario, _policy(name, setting), tally, true, _latest(played, span_ms))
+    limit = ReplayLimit(_latest(played, span_ms), None if most_delay_h is None else most_delay_h * HOUR)
+    engine = _played(scenario, _policy(name, setting), tally, true, limit)
     spent = sum(account.spent for (scope, _), account in engine.state.ledger.accounts.items() if scope == "org")
     return _counted(tally, len(played), spent, owned, setting.own, span_ms)
+
+
+class TooMuchDelay(Exception):
+    """The delays are more than was asked for."""
 
 
 class _TooLate(Exception):
@@ -305,15 +358,31 @@ class _TooLate(Exception):
         self.engine = engine
 
 
+@value
+class ReplayLimit:
+    """When a replay ends before its last job."""
+
+    latest: Millis
+    most_delay_ms: float | None  # of all jobs together
+
+
 def _latest(jobs: Sequence[TraceJob], span_ms: Millis) -> Millis:
     return max(span_ms, jobs[-1].submit_at) + 2 * MONTH_MS + 2 * max(job.run_ms for job in jobs)
 
 
-def _played(scenario: Scenario, policy: Policy, tally: Tally, true: Mapping[str, Truth], latest: Millis) -> Engine:
+def _played(scenario: Scenario, policy: Policy, tally: Tally, true: Mapping[str, Truth], limit: ReplayLimit) -> Engine:
+    counted, delay_ms = 0, 0
+
     def see(step: Step, engine: Engine) -> None:
+        nonlocal counted, delay_ms
         tally.see(step, engine)
-        if step.at > latest:
+        if step.at > limit.latest:
             raise _TooLate(engine)
+        if limit.most_delay_ms is not None and len(tally.delays) > counted:
+            delay_ms += sum([max(0, delay) for delay in tally.delays[counted:]])
+            counted = len(tally.delays)
+            if delay_ms > limit.most_delay_ms:
+                raise TooMuchDelay
 
     try:
         return play(scenario, policy, see, true)

@@ -5,7 +5,7 @@ from typing import Final
 
 from penstock.assess.own_cost import OwnCost
 from penstock.assess.prices import RentQuote
-from penstock.assess.replay import Replayable
+from penstock.assess.replay import MOST_WIDE, Replayable
 from penstock.core.model.types import Site
 from penstock.core.units import Money
 from penstock.core.values import value
@@ -71,6 +71,8 @@ def notes(month: Replayable, setting: WaysSetting, range_jobs: int) -> Iterator[
         yield f"Nobody said which GPUs they are; prices and speeds are those of an {month.gpu_model}."
     if month.left_out:
         yield f"{month.left_out:,} jobs are left out: nobody saw how long they ran."
+    if month.beyond:
+        yield f"{count(month.beyond, 'job')} of more than {MOST_WIDE:,} GPUs: not replayed. Is the width right?"
     if month.no_wait:
         yield (
             f"{count(month.no_wait, 'job')} of unknown wait: taken to be submitted or to start between the two next to"

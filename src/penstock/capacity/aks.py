@@ -19,7 +19,7 @@ from penstock.capacity.pools import CALL_SECONDS, BlockingPools, CloudPool, Pool
 from penstock.core.model.reasons import Shortage
 from penstock.core.units import HOUR, MINUTE
 from penstock.kube.node_selection import AksWay, PoolWay
-from penstock.site_answers import NoCapacity, Refused, Unreachable
+from penstock.site_answers import NoCapacity, Refused, Unreachable, check_leads
 
 LONGEST_NAME: Final = 12  #: small letters and digits
 RIGHTS: Final = "docs/clouds.md says which rights it needs"
@@ -38,6 +38,7 @@ def connect(way: PoolWay) -> BlockingPools:
 
     assert isinstance(way, AksWay)
     more: dict[str, Any] = {"connection_timeout": 5, "read_timeout": CALL_SECONDS, "retry_total": 1}
+    more["raw_request_hook"] = _leads_or_creates_nothing
     if way.endpoint:
         more["base_url"] = way.endpoint
     if way.endpoint.startswith("http:"):
@@ -45,6 +46,12 @@ def connect(way: PoolWay) -> BlockingPools:
     elif way.endpoint:
         more["credential_scopes"] = [f"{way.endpoint.rstrip('/')}/.default"]
     return AksPools(ContainerServiceClient(DefaultAzureCredential(), way.subscription, **more), way)
+
+
+def _leads_or_creates_nothing(request: Any) -> None:
+    """Asked after the login, of each try: an SDK may sleep before any of them."""
+    if request.http_request.method == "PUT":
+        check_leads()
 
 
 class AksPools(BlockingPools):

@@ -10,8 +10,8 @@ taint. A MachineDeployment replaces a Machine that others delete; ours is then t
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
@@ -21,6 +21,8 @@ from penstock.capacity.cluster_nodes import (
     RentedMachine,
     RentingSite,
     deadline_of,
+    index,
+    label_of,
     node_of,
 )
 from penstock.capacity.machine_deployment import (
@@ -58,6 +60,7 @@ class ManagementNamespace:
 
 
 class ClusterApiNodes(ClusterNodes):
+    lacks = "has no Cluster API v1beta2 where its offers say"
     #: How long a provider's refusal must last.
     refused_seconds: float = REFUSED_SECONDS
 
@@ -66,6 +69,7 @@ class ClusterApiNodes(ClusterNodes):
         self.clients: dict[Access, Cluster] = {}
         self.marked: dict[str, str] = {}  #: by its deployment's name: the Node that we have marked
         self.noticed: dict[str, None] = {}  #: Machines and deployments whose end was said in advance; by uid
+        self.machines_named: dict[str, dict[str, Obj]] = {}  #: by their deployment's name, and uid
         self.deployments: dict[ManagementNamespace, Informer] = {}
         self.machines: dict[ManagementNamespace, Informer] = {}
         self.proofs = WatchmanProofs(self._guarded, self._prove)
@@ -121,15 +125,6 @@ class ClusterApiNodes(ClusterNodes):
             await client.close()
         self.clients.clear()
 
-    @asynccontextmanager
-    async def errors(self) -> AsyncIterator[None]:
-        async with super().errors():
-            try:
-                yield
-            except errors.NotFound as error:
-                words = f"{self.site} has no Cluster API v1beta2 where its offers say ({error})"
-                raise Refused(words) from error
-
     # --- one deployment ----------------------------------------------------------------------------------------------
 
     async def create(self, ask: LaunchNode, offer: Offer, place: NodeSelection) -> RentedMachine:
@@ -139,10 +134,13 @@ class ClusterApiNodes(ClusterNodes):
         here = _managed(way)
         client = self.client(here)
         like = await self._prepared(client, way)
-        marks = deadline_marks(ask.deadline_at, self.clock(), client.time_there)
-        wanted = machine_deployment(like, ask, offer, place, self.installation, marks)
+
+        def deployment() -> Obj:
+            marks = deadline_marks(ask.deadline_at, self.sent_at(), client.time_there)
+            return machine_deployment(like, ask, offer, place, self.installation, marks)
+
         try:
-            made = await client.create(MACHINE_DEPLOYMENTS, wanted, here.namespace)
+            made = await client.create_when_sent(MACHINE_DEPLOYMENTS, deployment, here.namespace)
         except errors.AlreadyExists:
             return await self._adopt(ask.node, here)
         return self._machine(made, here)
@@ -176,7 +174,7 @@ class ClusterApiNodes(ClusterNodes):
     def _machine(self, obj: Obj, here: ManagementNamespace) -> RentedMachine:
         """The deployment, with what its Machine says."""
         meta = obj["metadata"]
-        machine = self._machine_of(str(meta["name"]), here)
+        machine = self._machine_of(str(meta["name"]))
         words, _ = describe(machine) if machine is not None else ("", "")
         return RentedMachine(
             node=node_of(obj),
@@ -194,10 +192,9 @@ class ClusterApiNodes(ClusterNodes):
         made = datetime.fromisoformat(str(obj["metadata"]["creationTimestamp"]))
         return max(0.0, (self.client(here).time_there - made).total_seconds())
 
-    def _machine_of(self, name: str, here: ManagementNamespace) -> Obj | None:
+    def _machine_of(self, name: str) -> Obj | None:
         """Of several, one is being replaced: that which stays."""
-        informer = self.machines.get(here)
-        of_it = [m for m in informer or () if (m["metadata"].get("labels") or {}).get(annotations.NODE) == name]
+        of_it = self.machines_named.get(name, {}).values()
         return min(of_it, key=lambda machine: "deletionTimestamp" in machine["metadata"], default=None)
 
     # --- what is there -----------------------------------------------------------------------------------------------
@@ -207,7 +204,7 @@ class ClusterApiNodes(ClusterNodes):
         for here, informer in self.deployments.items():
             obj = informer.get(machine.name, here.namespace)
             if obj is not None and str(obj["metadata"]["uid"]) == machine.uid:
-                await self._mark_node(machine.name, here)
+                await self._mark_node(machine.name)
                 await self._check_refused(machine, here)
                 return self._machine(obj, here)
         if not all(informer.in_step.is_set() for informer in self.deployments.values()):
@@ -215,9 +212,14 @@ class ClusterApiNodes(ClusterNodes):
         now = await self.fetch(machine.node)
         return now if now is not None and now.uid == machine.uid else None
 
-    async def _mark_node(self, name: str, here: ManagementNamespace) -> None:
+    def shows(self, name: str) -> bool | None:
+        if not all(informer.in_step.is_set() for informer in self.deployments.values()):
+            return None
+        return any(informer.get(name, here.namespace) is not None for here, informer in self.deployments.items())
+
+    async def _mark_node(self, name: str) -> None:
         """So that Jobs find it, and nobody else's pods land on it."""
-        machine = self._machine_of(name, here)
+        machine = self._machine_of(name)
         if machine is None or not node_name_of(machine) or self.marked.get(name) == node_name_of(machine):
             return
         cluster, installation = self.cluster_now(), self.installation
@@ -232,7 +234,8 @@ class ClusterApiNodes(ClusterNodes):
             )
             if change is not None:
                 seen = str(node["metadata"]["resourceVersion"])
-                await cluster.patch(NODES, node_name_of(machine), change, seen=seen)
+                node = await cluster.patch(NODES, node_name_of(machine), change, seen=seen)
+            if label_of(node) == name:
                 self.marked[name] = node_name_of(machine)
 
     def _taints(self, offer: str) -> list[dict[str, str]]:
@@ -241,7 +244,7 @@ class ClusterApiNodes(ClusterNodes):
 
     async def _check_refused(self, rented: RentedMachine, here: ManagementNamespace) -> None:
         """Raises `NoCapacity` if the cloud has had no machine for a while. Providers never give up by themselves."""
-        machine = self._machine_of(rented.name, here)
+        machine = self._machine_of(rented.name)
         if machine is None or is_provisioned(machine):
             return
         words, since = describe(machine)
@@ -312,7 +315,7 @@ class ClusterApiNodes(ClusterNodes):
                 self.say(e.NodeGone(at, node) if at >= deadline_of(obj) else e.NodeLost(at, node))
         elif "deletionTimestamp" in now["metadata"]:
             self._notice(node, obj, "its MachineDeployment was deleted")
-        self.wake_soon()
+        self.wake(str(obj["metadata"]["name"]))
 
     def _machine_changed(self, before: Obj | None, now: Obj | None) -> None:
         """One that others delete would be replaced, and paid for: its deployment is told to have none."""
@@ -322,7 +325,8 @@ class ClusterApiNodes(ClusterNodes):
             self.noticed.pop(str(obj["metadata"]["uid"]), None)
         elif "deletionTimestamp" in now["metadata"]:
             self._notice(node_of(obj), obj, "its Machine was deleted")
-        self.wake_soon()
+        index(self.machines_named, before, now)
+        self.wake(label_of(obj))
 
     def node_changed(self, before: Obj | None, now: Obj | None) -> None:
         if now is None and before is not None:
@@ -336,8 +340,8 @@ class ClusterApiNodes(ClusterNodes):
         self.noticed[uid] = None
         self.say(e.NodeNotice(self.clock(), node, words))
         task = asyncio.get_running_loop().create_task(self._replace_nothing(node))
-        self.waking.add(task)
-        task.add_done_callback(self.waking.discard)
+        self.beside.add(task)
+        task.add_done_callback(self.beside.discard)
 
     async def _replace_nothing(self, node: str) -> None:
         with suppress(errors.KubeError):  # it is given back soon anyway

@@ -7,8 +7,8 @@ and `end`. This file says when a node is ready, when it is given up, and when it
 import asyncio
 import math
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from typing import ClassVar, Final, TypeVar
 
@@ -25,7 +25,7 @@ from penstock.kube.client import NODES, Cluster, Obj
 from penstock.kube.informer import Informer
 from penstock.kube.node_notices import notice_of
 from penstock.kube.node_selection import NodeSelection
-from penstock.site_answers import NeverReady, NoCapacity, Refused, Say, Unreachable
+from penstock.site_answers import NeverReady, NoCapacity, Refused, Say, Unreachable, check_leads
 
 T = TypeVar("T")
 STARTS: Final = 3  #: times the offer's `start` that a node may take
@@ -38,6 +38,9 @@ BREATH_SECONDS: Final = 0.05  #: from an ask's answer until what happened meanwh
 #: How long a request may be on its way that nobody waits for any more: by whoever led before us, or one of ours whose
 #: answer never came. Until then a node that is not there may still come.
 LATE_SECONDS: Final = 15.0
+#: How often a release asks while caches that are in step show what it waits for.
+FOLLOWED_SECONDS: Final = 10.0
+TRIES: Final = 4  #: of a release to which nobody answers, before it says so
 LEAK_SECONDS: Final = 5.0  #: after its object is gone, a Node that is still there is deleted by us
 MOST_REMEMBERED: Final = 10_000  #: nodes given back: a late `ask` comes within minutes, not days
 ROLE: Final = "docs/clouds.md says which rights it needs"
@@ -75,6 +78,8 @@ class ClusterNodes(Capacity):
     #: How often a start or a release asks, beside what informers say.
     ask_seconds: ClassVar[float] = 1.0
     late_seconds: float = LATE_SECONDS
+    #: What the site lacks if it does not know the kind of object that a way makes. Empty: it may be a passing error.
+    lacks: ClassVar[str] = ""
 
     def __init__(self, site: RentingSite, least_ms: Millis = LEAST_MS) -> None:
         """`least_ms`: how long any node may take."""
@@ -89,15 +94,19 @@ class ClusterNodes(Capacity):
         self.released: dict[str, None] = {}  #: nodes that were given back: never asked for again
         self.asking: dict[str, int] = {}  #: `ask` calls in flight: they answer, and nothing is said beside
         self.noticed: dict[str, None] = {}  #: nodes whose end was said in advance
-        self.news = asyncio.Condition()
+        self.news: dict[str, list[asyncio.Event]] = {}  #: by name: whoever waits for news of this one alone
+        self.named: dict[str, dict[str, Obj]] = {}  #: by name: its Nodes
         self.tasks: list[asyncio.Task[None]] = []
-        self.waking: set[asyncio.Task[None]] = set()
+        self.beside: set[asyncio.Task[None]] = set()  #: what nobody waits for
 
     # --- what a way says ---------------------------------------------------------------------------------------------
 
     @abstractmethod
     async def create(self, ask: LaunchNode, offer: Offer, place: NodeSelection) -> RentedMachine:
-        """Make its object; the one that is there already if its marks are ours. Raises `Refused` if they are not."""
+        """Make its object; the one that is there already if its marks are ours. Raises `Refused` if they are not.
+
+        Whatever rents something is made with `sent_at`, in the instant that it leaves.
+        """
 
     @abstractmethod
     async def find(self, machine: RentedMachine) -> RentedMachine | None:
@@ -119,6 +128,10 @@ class ClusterNodes(Capacity):
         """Why a machine that was asked for went by itself, in the provider's words; empty: nothing says it."""
         return machine.status, machine.shortage
 
+    def shows(self, name: str) -> bool | None:  # noqa: ARG002 - most have none
+        """Whether a cache that is in step shows its object; None: there is no such cache."""
+        return None
+
     def informers(self) -> list[Informer]:
         """Beside that of Nodes: what else is followed. They are opened and closed with this."""
         return []
@@ -136,6 +149,8 @@ class ClusterNodes(Capacity):
                 raise Refused(words) from error
             raise Refused(f"{self.site} does not admit it: {error}") from error
         except errors.KubeError as error:
+            if self.lacks and isinstance(error, errors.NotFound):
+                raise Refused(f"{self.site} {self.lacks} ({error})") from error
             raise Unreachable(str(error)) from error
 
     # --- coming and going --------------------------------------------------------------------------------------------
@@ -152,7 +167,7 @@ class ClusterNodes(Capacity):
         for task in self.tasks:
             task.cancel()
         if self.tasks:
-            await asyncio.wait([*self.tasks, *self.waking])
+            await asyncio.wait([*self.tasks, *self.beside])
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
@@ -196,30 +211,48 @@ class ClusterNodes(Capacity):
             note(self.doubted_at, ask.node, asyncio.get_running_loop().time())
             raise
 
+    def sent_at(self) -> Instant:
+        """The time, for a request that leaves now: what is rented counts from it. Raises `Unreachable` if another
+        control plane may lead by now, as after a sleep between any two lines: then nothing is asked for.
+        """
+        check_leads()
+        return self.clock()
+
     def unsure_seconds(self, node: str) -> float:
         """How long somebody's request for it may still be on its way: that it is not there says nothing until then."""
         since = max(self.opened_at, self.doubted_at.get(node, -math.inf))
         return max(0.0, since + self.late_seconds - asyncio.get_running_loop().time())
 
     async def _until_ready(self, machine: RentedMachine, ask: LaunchNode, offer: Offer, place: NodeSelection) -> None:
-        most_ms = min(max(STARTS * offer.start_ms, self.least_ms), MOST_MS)
+        most_ms = self.longest_start_ms(offer)
         gives_up = asyncio.get_running_loop().time() + most_ms / SECOND - machine.age_seconds
-        while True:
-            if ask.node in self.released:
-                raise asyncio.CancelledError  # given back while it started
-            if notice := self.notice_on_node(machine.name):
-                await self._never_came(ask, machine, notice)
-            if self.is_up(machine.name, place.resource, ask.gpus):
-                return
-            async with self.errors():
-                now = await self.find(machine)
-            machine = now or machine
-            if now is None or now.ending:
-                await self._never_came(ask, machine)
-            left = gives_up - asyncio.get_running_loop().time()
-            if left <= 0:
-                await self._give_up(ask, machine, place, most_ms)
-            await self.news_within(min(left, self.ask_seconds))
+        with self.news_of(machine.name) as news:
+            while True:
+                news.clear()
+                if ask.node in self.released:
+                    raise asyncio.CancelledError  # given back while it started
+                if notice := self.notice_on_node(machine.name):
+                    await self._never_came(ask, machine, notice)
+                if self.is_up(machine.name, place.resource, ask.gpus):
+                    return
+                async with self.errors():
+                    now = await self.find(machine)
+                machine = now or machine
+                if now is None or now.ending:
+                    await self._never_came(ask, machine)
+                left = gives_up - asyncio.get_running_loop().time()
+                if left <= 0:
+                    await self._give_up(ask, machine, place, most_ms)
+                await _within(news, min(left, self.ask_seconds))
+
+    def longest_start_ms(self, offer: Offer) -> Millis:
+        """How long one may take until it is ready."""
+        return min(max(STARTS * offer.start_ms, self.least_ms), MOST_MS)
+
+    async def nodes_there(self, labels: str) -> Sequence[Obj]:
+        """Nodes with these labels, asked of the cluster."""
+        listed, _ = await self.cluster_now().list(NODES, labels=labels)
+        return listed
 
     async def _never_came(self, ask: LaunchNode, machine: RentedMachine, notice: str = "") -> None:
         """The provider could not get a machine, or took it away. One that had been there has cost something."""
@@ -248,7 +281,7 @@ class ClusterNodes(Capacity):
         try:
             async with self.errors():
                 machines = await self.fetch_all()
-                nodes, _ = await self.cluster_now().list(NODES, labels=self.ours)
+                nodes = await self.nodes_there(self.ours)
         except (Refused, Unreachable) as error:  # whatever it is, it does not mean that there are none
             raise Unreachable(f"what is rented at {self.site} cannot be listed; {ROLE}: {error}") from error
         seen = {node_of(found): deadline_of(found) for found in nodes if node_of(found)}
@@ -257,28 +290,60 @@ class ClusterNodes(Capacity):
 
     async def release(self, node: str) -> None:
         note(self.released, node, None)
-        await self._wake()
+        self.wake(self.name_of(node))
         if node in self.creating:  # a create that arrives after the delete would be nobody's
             with suppress(Exception):
                 await asyncio.shield(self.creating[node])
         await self._delete(node)
 
     async def _delete(self, node: str) -> None:
-        """Returns when the machine and its Node are gone."""
+        """Returns when the machine and its Node are gone. One lost answer does not end the call: whoever is told that
+        nobody answers asks again after a pause that grows to a minute, and the node is billed meanwhile.
+        """
+        for tries_left in reversed(range(TRIES)):
+            try:
+                await self._delete_while_heard(node)
+                return
+            except Unreachable:
+                if not tries_left:
+                    raise
+            await asyncio.sleep(self.ask_seconds)
+
+    async def _delete_while_heard(self, node: str) -> None:
+        """Returns when the machine and its Node are gone. That is asked of the provider and of the cluster; caches only
+        say when it is worth asking.
+        """
         name, gone_at = self.name_of(node), None
-        async with self.errors():
-            while True:
-                machine = await self.fetch(node)
-                left, _ = await self.cluster_now().list(NODES, labels=f"{annotations.NODE}={name}")
-                if machine is None and not left and not self.unsure_seconds(node):
-                    return
-                now = asyncio.get_running_loop().time()
-                gone_at = None if machine is not None else gone_at or now
-                if machine is not None and not machine.ending:
-                    await self.end(machine)
-                elif gone_at is not None and now - gone_at >= LEAK_SECONDS:
-                    await self._delete_leaked(left)
-                await self.news_within(self.ask_seconds)
+        with self.news_of(name) as news:
+            async with self.errors():
+                while True:
+                    news.clear()
+                    machine = await self.fetch(node)
+                    if machine is not None:
+                        gone_at = None
+                        if not machine.ending:
+                            await self.end(machine)
+                        await self._while_shown(name, news)
+                        continue
+                    left = await self.nodes_there(f"{annotations.NODE}={name}")
+                    if not left and not self.unsure_seconds(node):
+                        return
+                    now = asyncio.get_running_loop().time()
+                    gone_at = gone_at or now
+                    if now - gone_at >= LEAK_SECONDS:
+                        await self._delete_leaked(left)
+                    await _within(news, self.ask_seconds if left else self.unsure_seconds(node))
+
+    async def _while_shown(self, name: str, news: asyncio.Event) -> None:
+        """Until its object may be gone. A cache that follows it says so; and no cache is believed for long."""
+        now = asyncio.get_running_loop().time
+        if not self.shows(name):
+            await _within(news, self.ask_seconds)
+            return
+        until = now() + FOLLOWED_SECONDS
+        while self.shows(name) and now() < until:
+            news.clear()
+            await _within(news, until - now())
 
     async def _delete_leaked(self, nodes: Sequence[Obj]) -> None:
         for node in nodes:
@@ -304,10 +369,11 @@ class ClusterNodes(Capacity):
         """Whether news of it are said: nobody gave it back, and no call is about to answer."""
         return bool(node) and node not in self.released and not self.asking.get(node)
 
-    def node_changed(self, _: Obj | None, now: Obj | None) -> None:
+    def node_changed(self, before: Obj | None, now: Obj | None) -> None:
         if now is not None and (words := notice_of(now)):
             self.say_notice(node_of(now), words)
-        self.wake_soon()
+        index(self.named, before, now)
+        self.wake(label_of(now or before))
 
     def say_notice(self, node: str, words: str) -> None:
         """It will be taken away soon. Said once: a taint, a condition and a deletion may all announce one end."""
@@ -328,8 +394,7 @@ class ClusterNodes(Capacity):
         return next(filter(None, map(notice_of, self.nodes_of(name))), "")
 
     def nodes_of(self, name: str) -> tuple[Obj, ...]:
-        there = [node for node in self.nodes if (node["metadata"].get("labels") or {}).get(annotations.NODE) == name]
-        return tuple(there)
+        return tuple(self.named.get(name, {}).values())
 
     def is_up(self, name: str, resource: str, gpus: int) -> bool:
         """Its Node is ready, with all that its offer promises."""
@@ -340,19 +405,28 @@ class ClusterNodes(Capacity):
         made = datetime.fromisoformat(str(found["metadata"]["creationTimestamp"]))
         return max(0.0, (self.cluster_now().time_there - made).total_seconds())
 
-    def wake_soon(self) -> None:
-        task = asyncio.get_running_loop().create_task(self._wake())
-        self.waking.add(task)
-        task.add_done_callback(self.waking.discard)
+    def wake(self, name: str) -> None:
+        """Whoever waits for news of this one looks again. Nobody else does: of 500 nodes each has news many times."""
+        for news in self.news.get(name, ()):
+            news.set()
 
-    async def _wake(self) -> None:
-        async with self.news:
-            self.news.notify_all()
+    @contextmanager
+    def news_of(self, name: str) -> Iterator[asyncio.Event]:
+        """Set when something about it has changed."""
+        news = asyncio.Event()
+        self.news.setdefault(name, []).append(news)
+        try:
+            yield news
+        finally:
+            self.news[name].remove(news)
+            if not self.news[name]:
+                del self.news[name]
 
-    async def news_within(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, seconds)), self.news:
-                await self.news.wait()
+
+async def _within(news: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(max(0.0, seconds)):
+            await news.wait()
 
 
 def note(remembered: dict[str, T], node: str, about: T) -> None:
@@ -361,6 +435,22 @@ def note(remembered: dict[str, T], node: str, about: T) -> None:
     remembered[node] = about
     while len(remembered) > MOST_REMEMBERED:
         del remembered[next(iter(remembered))]
+
+
+def index(named: dict[str, dict[str, Obj]], before: Obj | None, now: Obj | None) -> None:
+    """Keep what an informer shows by the name of the rented node that it belongs to."""
+    if before is not None:
+        of_it = named.get(label_of(before), {})
+        of_it.pop(str(before["metadata"]["uid"]), None)
+        if not of_it:
+            named.pop(label_of(before), None)
+    if now is not None:
+        named.setdefault(label_of(now), {})[str(now["metadata"]["uid"])] = now
+
+
+def label_of(found: Obj | None) -> str:
+    """The name of the rented node that an object belongs to, as its label says; empty: none."""
+    return str((found["metadata"].get("labels") or {}).get(annotations.NODE, "")) if found is not None else ""
 
 
 def node_of(found: Obj) -> str:

@@ -9,6 +9,9 @@ The contract, in words:
 - **A call returns when the thing is so.** `ask`: the node is there, with the GPUs that its offer promises. `release`:
   the provider's object and the node are both gone, so nothing is billed any more. A call may be cancelled at any
   instant and told again. One that can no longer be answered is cancelled, because its end is said as a fact.
+- **Only whoever leads asks for anything.** A process may sleep between any two lines and be replaced meanwhile: whether
+  it still leads is asked in the instant that a request leaves (`site_answers.check_leads`); else it raises
+  `Unreachable`, and nothing is rented.
 - **What was released stays released**: a late `ask` rents nothing, and says that the node is gone.
 - **A failed list is never "none".** `list` raises `Unreachable`; only a provider that answers can say what is not
   there. It names all nodes of this installation, also those that the journal does not know: the caller releases these.

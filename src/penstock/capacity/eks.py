@@ -19,7 +19,7 @@ from penstock.core.units import HOUR
 from penstock.kube.annotations import node_name
 from penstock.kube.gpu_models import mig_config
 from penstock.kube.node_selection import EksWay, PoolWay
-from penstock.site_answers import NoCapacity, Refused, Unreachable
+from penstock.site_answers import NoCapacity, Refused, Unreachable, check_leads
 
 EFFECTS: Final = {"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"}
 RIGHTS: Final = "docs/clouds.md says which rights it needs"
@@ -77,6 +77,8 @@ def connect(way: PoolWay) -> BlockingPools:
     )
     session = boto3.session.Session(region_name=way.region)
     client = session.client("eks", config=patience, endpoint_url=way.endpoint or None)
+    # Asked after the login, of each try: an SDK may sleep before any of them.
+    client.meta.events.register("before-send.eks.CreateNodegroup", lambda **_: check_leads())
     return EksPools(client, way.cluster)
 
 

@@ -19,7 +19,7 @@ from penstock.capacity.pools import CALL_SECONDS, BlockingPools, CloudPool, Pool
 from penstock.core.model.reasons import Shortage
 from penstock.core.units import HOUR, MINUTE, SECOND
 from penstock.kube.node_selection import GkeWay, PoolWay, is_zone
-from penstock.site_answers import NoCapacity, Refused, Unreachable
+from penstock.site_answers import NoCapacity, Refused, Unreachable, check_leads
 
 ENDPOINT: Final = "https://container.googleapis.com"
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
@@ -52,9 +52,17 @@ def connect(way: PoolWay) -> BlockingPools:
     return GkePools(session, way)
 
 
+def _leads_or_creates_nothing(request: Any) -> Any:
+    """Asked after the login, of each try: somebody may sleep before any of them."""
+    if request.method == "POST":
+        check_leads()
+    return request
+
+
 class GkePools(BlockingPools):
     def __init__(self, session: Any, way: GkeWay) -> None:
         self.session, self.cluster = session, way.cluster
+        self.session.auth = _leads_or_creates_nothing
         cluster = f"projects/{way.project}/locations/{way.location}/clusters/{way.cluster}"
         self.pools = f"{way.endpoint or ENDPOINT}/v1/{cluster}/nodePools"
 

@@ -9,8 +9,8 @@ The claim's labels reach its Node, and by them we find both. A node that nobody 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from penstock.capacity.cluster_nodes import ClusterNodes, RentedMachine, deadline_of, node_of
@@ -24,35 +24,25 @@ from penstock.kube import annotations, errors
 from penstock.kube.client import EVENTS, NODE_CLAIMS, Obj
 from penstock.kube.informer import Informer
 from penstock.kube.node_selection import NodeSelection
-from penstock.site_answers import Refused, Unreachable, still_leads
+from penstock.site_answers import Refused, Unreachable
 
 EVENT_SECONDS: Final = 2.0  #: Karpenter writes why it deleted a claim about when it deletes it
 
 
 class KarpenterNodes(ClusterNodes):
+    lacks = "knows no NodeClaims: Karpenter v1 is not installed there"
+
     def informers(self) -> list[Informer]:
         self.claims = Informer(self.cluster_now(), NODE_CLAIMS, self._claim_changed, labels=self.ours)
         return [self.claims]
-
-    @asynccontextmanager
-    async def errors(self) -> AsyncIterator[None]:
-        async with super().errors():
-            try:
-                yield
-            except errors.NotFound as error:
-                words = f"{self.site} knows no NodeClaims: Karpenter v1 is not installed there ({error})"
-                raise Refused(words) from error
 
     # --- one claim ---------------------------------------------------------------------------------------------------
 
     async def create(self, ask: LaunchNode, offer: Offer, place: NodeSelection) -> RentedMachine:
         """Its `expireAfter` counts from when the cluster has it, so it is made when it is sent."""
-        leads = still_leads.get()
 
         def claim() -> Obj:
-            if not leads():
-                raise errors.Unavailable("another control plane may lead by now; nothing was asked for")
-            return node_claim(ask, offer, place, self.installation, self.clock())
+            return node_claim(ask, offer, place, self.installation, self.sent_at())
 
         node_claim(ask, offer, place, self.installation, self.clock())  # raises what is wrong with the offer
         try:
@@ -109,6 +99,9 @@ class KarpenterNodes(ClusterNodes):
         now = await self.fetch(machine.node)
         return now if now is not None and now.uid == machine.uid else None
 
+    def shows(self, name: str) -> bool | None:
+        return self.claims.get(name) is not None if self.claims.in_step.is_set() else None
+
     async def fetch(self, node: str) -> RentedMachine | None:
         try:
             claim = await self.cluster_now().get(NODE_CLAIMS, self.name_of(node))
@@ -147,7 +140,7 @@ class KarpenterNodes(ClusterNodes):
             self._say_gone(node_of(claim), claim)
         elif "deletionTimestamp" in now["metadata"]:
             self.say_notice(node_of(claim), "Karpenter ends its node")
-        self.wake_soon()
+        self.wake(str(claim["metadata"]["name"]))
 
     def notice_on(self, name: str) -> str:
         claim = self.claims.get(name)

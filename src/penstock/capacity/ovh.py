@@ -27,10 +27,10 @@ class OvhPools(PoolApi):
     def __init__(self, cluster: Callable[[], Cluster]) -> None:
         self.cluster = cluster
 
-    async def create(self, order: PoolOrder) -> None:
+    async def create(self, order: Callable[[], PoolOrder]) -> None:
         async with self._known():
             try:
-                await self.cluster().create(NODE_POOLS, node_pool(order))
+                await self.cluster().create_when_sent(NODE_POOLS, lambda: node_pool(order()))
             except errors.AlreadyExists as error:
                 raise PoolExists(str(error)) from error
 

@@ -14,6 +14,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from typing import ClassVar, Final, TypeVar
 
@@ -92,8 +93,10 @@ class PoolApi(ABC):
     """The pools of one cluster at its cloud. What it raises is a site's answer (`site_answers`), or `PoolExists`."""
 
     @abstractmethod
-    async def create(self, order: PoolOrder) -> None:
-        """Returns when the cloud has taken it. Raises `PoolExists`, and never changes a pool that is there."""
+    async def create(self, order: Callable[[], PoolOrder]) -> None:
+        """Returns when the cloud has taken it. Raises `PoolExists`, and never changes a pool that is there. `order` is
+        called when the request leaves, and raises if it shall not.
+        """
 
     @abstractmethod
     async def get(self, name: str) -> CloudPool | None:
@@ -141,10 +144,12 @@ class PoolsInThreads(PoolApi):
             return self.made[0]
 
     async def _run(self, call: Callable[[BlockingPools], Answer]) -> Answer:
-        return await asyncio.get_running_loop().run_in_executor(self.threads, lambda: call(self._blocking()))
+        """With the caller's context: whoever sends something asks whether we still lead."""
+        run = copy_context().run
+        return await asyncio.get_running_loop().run_in_executor(self.threads, run, lambda: call(self._blocking()))
 
-    async def create(self, order: PoolOrder) -> None:
-        await self._run(lambda pools: pools.create(order))
+    async def create(self, order: Callable[[], PoolOrder]) -> None:
+        await self._run(lambda pools: pools.create(order()))
 
     async def get(self, name: str) -> CloudPool | None:
         return await self._run(lambda pools: pools.get(name))
@@ -210,10 +215,11 @@ class NodePools(ClusterNodes):
     async def create(self, ask: LaunchNode, offer: Offer, place: NodeSelection) -> RentedMachine:
         assert place.rent is not None
         assert isinstance(place.rent.way, self.way)
-        api, order = self._api(place.rent.way), self.order(ask, offer, place.rent)
+        api, rent = self._api(place.rent.way), place.rent
+        order = self.order(ask, offer, rent, self.clock())  # raises what is wrong with the offer
         self.sent[ask.node] = NEVER  # until it is answered
         try:
-            await api.create(order)
+            await api.create(lambda: self.order(ask, offer, rent, self.sent_at()))
         except PoolExists:
             self.sent.pop(ask.node, None)
             return await self._adopt(ask.node, api, order.name)
@@ -234,9 +240,8 @@ class NodePools(ClusterNodes):
             raise Refused(f"pool {name} is not of this installation, and has the name of {node}; look at it")
         return self._known(self._machine(pool))
 
-    def order(self, ask: LaunchNode, offer: Offer, rent: RentedNodes) -> PoolOrder:
+    def order(self, ask: LaunchNode, offer: Offer, rent: RentedNodes, now: Instant) -> PoolOrder:
         """Everything that must survive us is on it: whose it is, for which node, until when."""
-        now = self.clock()
         lasts_ms = min(max(SECOND, ask.deadline_at - now), LONGEST_MS)
         types = rent.types_for(offer, ask.gpus)
         if not types:

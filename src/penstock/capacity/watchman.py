@@ -15,10 +15,10 @@ from typing import Final
 
 from penstock.core.values import value
 from penstock.kube import annotations, errors
-from penstock.kube.client import LEASES, MACHINE_DEPLOYMENTS, Cluster, Kind, Obj
+from penstock.kube.client import CLUSTERS, LEASES, MACHINE_DEPLOYMENTS, Cluster, Kind, Obj
 
 #: What it ends; a kind that the cluster does not serve is left out. A new kind is a row, and a rule of `manifests`.
-KINDS: Final = (MACHINE_DEPLOYMENTS,)
+KINDS: Final = (MACHINE_DEPLOYMENTS, CLUSTERS)
 ROUND_SECONDS: Final = 10.0
 LEASE_SECONDS: Final = 30  #: older than this, its Lease proves nothing
 STUCK_AFTER: Final = timedelta(minutes=15)  #: what was deleted so long ago will not go by itself
@@ -48,8 +48,8 @@ class Watchman:
         for kind in KINDS:
             try:
                 objects, _ = await self.cluster.list(kind, labels=annotations.INSTALLATION)
-            except errors.NotFound:
-                continue  # not served here
+            except (errors.NotFound, errors.Forbidden):
+                continue  # not served here, or its rights are older than this kind: of the others it is still the end
             if await self.cluster.may("delete", kind):
                 watches.append(kind)
             verdict = judge(objects, self.cluster.time_there)

@@ -18,25 +18,25 @@ def command() -> None:
 @talks
 def list_all(client: Client, as_json: bool, output: str) -> None:
     """List open requests: jobs that may burst only with approval, and caps that somebody wants raised."""
-    found = client.get("/v1/approvals")
+    waiting = client.get("/v1/approvals")
 
     def draw(wide: bool) -> None:
-        currency = found["currency"]
+        currency = waiting["currency"]
         columns = ["job", "team", "up to", "offer", "by", "before", "rule"] + (["cheaper"] if wide else [])
-        rows = [_row(one, currency, wide) for one in found["jobs"]]
+        rows = [_row(job, currency, wide) for job in waiting["jobs"]]
         table("Approvals", columns, rows, "No job waits for approval.")
-        caps = [[cap["scope"], cap["by"] or "a file", cap["says"]] for cap in found["caps"]]
+        caps = [[cap["scope"], cap["by"] or "a file", cap["says"]] for cap in waiting["caps"]]
         if caps:
             table("Higher caps", ["scope", "asked by", "what"], caps, "")
 
-    answer(found, "json" if as_json else output, draw)
+    answer(waiting, "json" if as_json else output, draw)
 
 
-def _row(one: dict[str, Any], currency: str, wide: bool) -> list[object]:
-    rule = f"{one['rule']} ({one['source']})" if one["source"] else one["rule"]
-    row = [one["job"], one["team"], money(one["amount"], currency), one["offer"], one["role"].removeprefix("role:")]
-    ways = [f"{way['offer']}: {money(way['cost'], currency)} in {span(way['delay_ms'])}" for way in one["cheaper"]]
-    return [*row, moment(one["until_at"]), rule] + (["; ".join(ways) or "-"] if wide else [])
+def _row(job: dict[str, Any], currency: str, wide: bool) -> list[object]:
+    rule = f"{job['rule']} ({job['source']})" if job["source"] else job["rule"]
+    row = [job["job"], job["team"], money(job["amount"], currency), job["offer"], job["role"].removeprefix("role:")]
+    ways = [f"{way['offer']}: {money(way['cost'], currency)} in {span(way['delay_ms'])}" for way in job["cheaper"]]
+    return [*row, moment(job["until_at"]), rule] + (["; ".join(ways) or "-"] if wide else [])
 
 
 @command.command("approve")
@@ -66,11 +66,11 @@ def deny(client: Client, what: str, reason: str, as_json: bool) -> None:
 
 
 def _tell(client: Client, what: str, as_json: bool, *, approved: bool, reason: str, amount: int | None) -> None:
-    said: dict[str, Any] = {"approved": approved, "reason": reason}
+    decision: dict[str, Any] = {"approved": approved, "reason": reason}
     if _is_scope(what):
-        told = client.post("/v1/budget/approval", {"scope": what, **said})
+        told = client.post("/v1/budget/approval", {"scope": what, **decision})
     else:
-        told = client.post(job_path(what, "/approval"), {**said, "amount": amount})
+        told = client.post(job_path(what, "/approval"), {**decision, "amount": amount})
     if as_json:
         from penstock.cli.terminal import print_json
 

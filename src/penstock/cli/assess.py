@@ -32,6 +32,8 @@ DECISION = ("ways", "buy_or_rent", "portability", "pilot", "decision", "own_cost
 def command(as_json: bool, **how: Any) -> None:
     """Assess a month of your own: GPUs used, waits, demand; read only."""
     from penstock.assess.demo_month import demo_reading, generated_month
+    from penstock.assess.own_cost import own_cost
+    from penstock.assess.owned import owned_model
     from penstock.assess.prices import DOLLARS, amount_of, report_currency
     from penstock.assess.report import assess
     from penstock.assess.sources.reading import zone_named
@@ -49,6 +51,8 @@ def command(as_json: bool, **how: Any) -> None:
     zone = zone_named(how["time_zone"])
     decision = decided(history, how, zone) if is_asked(how) else None
     to = DOLLARS if how["rate"] is None else report_currency(how["currency"], how["rate"])
+    if price is None and how["own_cost"]:
+        price = own_cost(owned_model(history), how["own_cost"], to).gpu_hour
     plain = partial(assess, history, gpu_hour=price, currency=how["currency"], zone=zone, to=to)
     report = plain() if decision is None else decision.report  # the same price of a GPU-hour on every page
     if as_json:
@@ -142,7 +146,7 @@ def _draw_waits(report: "AssessReport") -> None:
     from penstock.cli.output import span, table
 
     waits = report.waits
-    for title, label, found in (("By team", "team", waits.by_team), ("By width", "GPUs", waits.by_width)):
+    for title, label, groups in (("By team", "team", waits.by_team), ("By width", "GPUs", waits.by_width)):
         rows = [
             [
                 row.label or "-",
@@ -152,7 +156,7 @@ def _draw_waits(report: "AssessReport") -> None:
                 span(row.p95_ms),
                 f"{row.sum_ms / 3_600_000:,.0f} h",
             ]
-            for row in found[:MOST_ROWS]
+            for row in groups[:MOST_ROWS]
         ]
         if rows:
             table(f"{title}, waits", [label, "jobs", "waited", "median", "p95", "sum"], rows, "")

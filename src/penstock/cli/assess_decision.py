@@ -49,22 +49,22 @@ def decided(history: "MonthHistory", how: dict[str, Any], zone: tzinfo) -> "Asse
     from penstock.cli.terminal import progress
 
     if how["html"]:
-        _write(how["html"], "")  # now: minutes of replays must not end in "cannot write"
+        _write(how["html"], "", "a")  # now: minutes of replays must not end in "cannot write"
     options = _options(how)
     with progress(work(history), "jobs replayed") as advance:
-        found = assess(history, options, advance, zone)
+        assessment = assess(history, options, advance, zone)
     if how["html"]:
         from penstock.assess.page import page
 
-        _write(how["html"], page(found, made_up=how["demo"]))
-    return found
+        _write(how["html"], page(assessment, made_up=how["demo"]))
+    return assessment
 
 
-def draw(found: "Assessment", path: str | None) -> None:
+def draw(assessment: "Assessment", path: str | None) -> None:
     from penstock.assess.sections import ReportWords, savings_words
     from penstock.cli.output import table
 
-    say, cost = ReportWords(found), float(found.ways.setting.cost_of_delay)
+    say, cost = ReportWords(assessment), float(assessment.ways.setting.cost_of_delay)
     rows = [
         [
             way.label,
@@ -74,14 +74,14 @@ def draw(found: "Assessment", path: str | None) -> None:
             say.hours(way.measured.p95_delay_h),
             say.money(way.total(cost)),
         ]
-        for way in found.ways.ways
+        for way in assessment.ways.ways
     ]
     heads = ["way", "money", "rent", "mean delay", "95 % within", "with delay priced"]
     table("Ways, each replayed on this month", heads, rows, "")
-    for line in (savings_words(found, say), *found.ways.left_out, *found.ways.notes):
+    for line in (savings_words(assessment, say), *assessment.ways.left_out, *assessment.ways.notes):
         click.echo(f"  {line}")
     click.echo()
-    click.echo(" ".join(found.decision.says))
+    click.echo(" ".join(assessment.decision.says))
     click.echo(f"The whole report is in {path}." if path else "Write the whole report with --html FILE.")
 
 
@@ -116,9 +116,9 @@ def _options(how: dict[str, Any]) -> "DecisionOptions":
     )
 
 
-def _write(path: str, text: str) -> None:
+def _write(path: str, text: str, mode: str = "w") -> None:
     try:
-        with open(path, "w", encoding="utf-8") as file:
+        with open(path, mode, encoding="utf-8") as file:
             file.write(text)
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         raise BadInput(f"Cannot write {path}: {getattr(error, 'strerror', None) or error}.") from None

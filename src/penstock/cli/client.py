@@ -175,12 +175,12 @@ class Client:
         import httpx2
 
         try:
-            found = httpx2.URL(url)
+            parts = httpx2.URL(url)
         except (httpx2.InvalidURL, ValueError):
             raise Failed(f"{url!r} is not an address; write it like https://penstock.example.org:7070.") from None
-        if found.scheme not in ("http", "https") or not found.host or found.userinfo:
+        if parts.scheme not in ("http", "https") or not parts.host or parts.userinfo:
             raise Failed(f"{url!r} is not an address; write it like https://penstock.example.org:7070.")
-        return found.scheme, found.host, found.port
+        return parts.scheme, parts.host, parts.port
 
     def _trust(self) -> "ssl.SSLContext | bool":
         """What TLS trusts: for our own server exactly its certificate, otherwise the system's certificates and
@@ -237,7 +237,7 @@ def _is_here(host: str) -> bool:
 
 
 def _said(params: dict[str, Any]) -> dict[str, Any]:
-    return {name: found for name, found in params.items() if found not in (None, "", ())}
+    return {name: value for name, value in params.items() if value not in (None, "", ())}
 
 
 def _kept(name: str) -> str:

@@ -62,22 +62,22 @@ def manifest_from(path: str, *, templates: bool = False) -> Json:
     """Reads one Job; with `templates`, also the Job that a CronJob would create. Raises `BadInput` otherwise."""
     from penstock.front.home_kinds import JOB, jobs_in, kind_of
 
-    found = [job for document in documents(path) if templates or kind_of(document) == JOB for job in jobs_in(document)]
-    if len(found) != 1:
-        raise BadInput(f"{path}: the file must hold exactly one Job of batch/v1, and holds {len(found)}.")
-    return found[0]
+    jobs = [job for document in documents(path) if templates or kind_of(document) == JOB for job in jobs_in(document)]
+    if len(jobs) != 1:
+        raise BadInput(f"{path}: the file must hold exactly one Job of batch/v1, and holds {len(jobs)}.")
+    return jobs[0]
 
 
 def documents(path: str) -> list[Json]:
     """Reads the objects of a YAML or JSON file; `-` is standard input."""
-    found = [document for text in split(bounded_text(path)) if (document := parsed(text, path)) is not None]
+    parts = [document for text in split(bounded_text(path)) if (document := parsed(text, path)) is not None]
     lists = [
         document.get("items") if document.get("kind") == "List" else [document]
-        for document in found
+        for document in parts
         if isinstance(document, dict)
     ]
     flat = [manifest for some in lists for manifest in some or ()]
-    if len(lists) != len(found) or not all(isinstance(manifest, dict) for manifest in flat):
+    if len(lists) != len(parts) or not all(isinstance(manifest, dict) for manifest in flat):
         raise BadInput(f"{path}: this is not a Kubernetes object; it needs 'kind' and 'metadata'.")
     return flat
 
@@ -111,18 +111,18 @@ def parsed(text: str, path: str) -> Any:
     try:
         if beyond := excess(text, "Job"):
             raise BadInput(f"{path}: {beyond}.")
-        found = yaml.load(text, Loader=LOADER)
+        document = yaml.load(text, Loader=LOADER)
     except BadInput:
         raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not YAML ({' '.join(str(error).split())[:200]}).") from None
-    _check_is_json([found], path)
-    return found
+    _check_is_json([document], path)
+    return document
 
 
-def _check_is_json(found: list[object], path: str) -> None:
+def _check_is_json(documents: list[object], path: str) -> None:
     """Refuses what JSON cannot express, and aliases that contain themselves."""
-    left, seen = list(found), 0
+    left, seen = list(documents), 0
     while left:
         item = left.pop()
         seen += 1

@@ -74,13 +74,13 @@ def command(**options: Any) -> None:
     began = time.perf_counter()
     with terminal.progress(len(list(tasks_of(len(cases), lines, with_bound))), "points measured") as advance:
         workers = options["workers"] or os.cpu_count() or 1
-        found = measure(cases, lines, files=files, workers=workers, with_bound=with_bound, advance=advance)
+        comparisons = measure(cases, lines, files=files, workers=workers, with_bound=with_bound, advance=advance)
     run = run_facts(workers, time.perf_counter() - began)
-    written = [write(compared, folder, run) for compared, folder in zip(found, folders, strict=True)]
+    written = [write(compared, folder, run) for compared, folder in zip(comparisons, folders, strict=True)]
     if options["as_json"]:
-        terminal.print_json({"out": options["out"], "traces": [record(compared, run) for compared in found]})
+        terminal.print_json({"out": options["out"], "traces": [record(compared, run) for compared in comparisons]})
     else:
-        _tell(found, written)
+        _tell(comparisons, written)
     if not with_bound and not options["no_bound"]:
         click.echo(
             "The lower bound is left out: it needs numpy. Install it with pip install 'penstock[compare]'.", err=True

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 @click.option("--price", default="", metavar="AMOUNT", help="What a GPU costs there in an hour: its nodes are rented.")
 @click.option("--owned", is_flag=True, help="Its GPUs are yours.  [default with --home and --look]")
 @click.option("--rent", is_flag=True, help="Also rent nodes there, by Karpenter; --price is of theirs.")
+@click.option("--kueue", is_flag=True, help="Also govern the Workloads of its Kueue.")
 @click.option("--exec", "commands", is_flag=True, help="Also allow `penstock exec` in pods.")
 @click.option(
     "--allow-exec", multiple=True, metavar="NAME", help="A login program the kubeconfig may run, like aws; repeatable."
@@ -51,7 +52,7 @@ def command(kubeconfig: str, role: Any, own: str, sites: str, only_print: bool, 
 
     given = access.Access(str(Path(kubeconfig).expanduser()), how["context"], allow_exec=how["allow_exec"])
     also = tuple(dict.fromkeys(how["also"]))
-    wanted = account.Wanted(role, how["account"], own, also, how["commands"], how["rent"])
+    wanted = account.Wanted(role, how["account"], own, also, how["commands"], how["rent"], how["kueue"])
     _check(wanted, how, sites)
     if only_print:
         _print(account.objects(wanted), as_json)
@@ -169,6 +170,8 @@ def _tell(done: "Connected", name: str, written: str, missing: list[str]) -> Non
         click.echo("No site was written: there is nothing to offer yet.")
     else:
         click.echo(f"\nFor the sites file, under `sites`:\n\n{done.block}")
+    if done.manager:
+        click.echo(f"\nFor the sites file, under `kueue`:\n\n{done.manager}")
     if missing:
         click.echo("To look at:")
         for line in missing:
@@ -201,5 +204,6 @@ def _plain(done: "Connected", wanted: "Wanted", name: str, written: str, missing
         "token_ends": _day(done) if done.token_ends else None,
         "sites_file": written or None,
         "block": done.block,
+        **({"kueue": done.manager} if done.manager else {}),
         "missing": missing,
     }

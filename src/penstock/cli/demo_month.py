@@ -149,9 +149,9 @@ def _tell_stories(show: Shown, journal: Path) -> None:
     from penstock.explain.story import tell
     from penstock.journal.open import read
 
-    found = chosen(journal)
+    stories = chosen(journal)
     for title, kind in STORIES.items():
-        job = found.get(kind)
+        job = stories.get(kind)
         if job is None:
             continue
         show.stories[kind] = job

@@ -79,15 +79,15 @@ def status(home: str | None, as_json: bool) -> int:
     from penstock.devcluster import ClusterGroup
 
     group = ClusterGroup.at(_folder(home))
-    said = _said_of(group)
+    state = _said_of(group)
     if as_json:
-        print_json(said)
+        print_json(state)
     else:
         rows = [
-            [cluster["name"], cluster["url"], "runs" if cluster["runs"] else "broken"] for cluster in said["clusters"]
+            [cluster["name"], cluster["url"], "runs" if cluster["runs"] else "broken"] for cluster in state["clusters"]
         ]
         table(f"kubeconfig: {group.kubeconfig}", ["cluster", "address", "now"], rows, "No clusters.")
-    return 0 if said["runs"] else 1
+    return 0 if state["runs"] else 1
 
 
 @command.command("down")

@@ -83,13 +83,13 @@ def _caps(client: Client) -> Iterator[Check]:
 def _leaks(url: str | None) -> Iterator[Check]:
     """What sites have of ours, against the journal; each stray by name. A site that cannot be asked is no good news."""
     try:
-        found = Client(url).get("/v1/leaks")["leaks"]
+        leaks = Client(url).get("/v1/leaks")["leaks"]
     except Failed as failed:
         yield Check("leaks", False, failed.message)
         return
-    for leak in found:
+    for leak in leaks:
         yield Check("leak", False, leak["says"])
-    if not found:
+    if not leaks:
         yield Check("leaks", True, "none: what sites have of ours is what the journal says")
 
 

@@ -38,8 +38,8 @@ def run(client: Client, job: str, words: tuple[str, ...], rank: int = 0) -> int:
     params: dict[str, Any] = {"command": list(words), "rank": rank, "tty": tty, "rows": rows, "columns": columns}
     listens = tty or not sys.stdin.isatty()
     with _raw_terminal() if tty else contextlib.nullcontext():
-        said = asyncio.run(_talk(client, job_path(job, "/exec"), params | {"stdin": listens}, listens, tty))
-    code, words_of_it, reason = exec_protocol.result(said)
+        end = asyncio.run(_talk(client, job_path(job, "/exec"), params | {"stdin": listens}, listens, tty))
+    code, words_of_it, reason = exec_protocol.result(end)
     if code is not None:
         return code
     status = int(reason) if reason.isdigit() else 0

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "List offers: prices, start times, preemption rates, and whether caps hold there.",
     ),
     "nodes": ("penstock.cli.nodes", "List rented nodes: for whom, until when, and what they cost."),
+    "cluster": ("penstock.cli.cluster", "Have a site's transient cluster up, list them, or send one away."),
     "budget": ("penstock.cli.spending:budget", "Show budgets: caps, spent and held money; or set caps."),
     "approvals": ("penstock.cli.approvals", "List what waits for a person; approve or deny it."),
     "exposure": ("penstock.cli.spending:exposure", "Show the most that would still be spent if Penstock died now."),

@@ -34,15 +34,15 @@ def _files(path: str, *, recursive: bool) -> list[str]:
     """A folder's files by name; with `recursive`, those of its folders, too."""
     if path == "-" or not os.path.isdir(path):
         return [path]
-    found = []
+    paths = []
     for folder, folders, names in os.walk(path):
         folders.sort()
-        found += [os.path.join(folder, name) for name in sorted(names) if name.endswith(ENDINGS)]
+        paths += [os.path.join(folder, name) for name in sorted(names) if name.endswith(ENDINGS)]
         if not recursive:
             break
-    if not found:
+    if not paths:
         raise BadInput(f"{path}: no file in this folder ends in {', '.join(ENDINGS)}.")
-    return found
+    return paths
 
 
 def _of_file(path: str) -> Iterator[ManifestDocument]:
@@ -56,23 +56,23 @@ def _of_file(path: str) -> Iterator[ManifestDocument]:
     for number, text in enumerate(texts, start=1):
         place = f"{name}, document {number}"
         try:
-            found = parsed(text, name)
+            document = parsed(text, name)
         except BadInput as error:
             last = "" if number == len(texts) else " The documents after it in this file were not read."
             yield ManifestDocument(place, error=str(error).removeprefix(f"{name}: ") + last)
             return
-        if found is not None:
-            yield from _objects(found, place)
+        if document is not None:
+            yield from _objects(document, place)
 
 
-def _objects(found: object, place: str) -> Iterator[ManifestDocument]:
+def _objects(document: object, place: str) -> Iterator[ManifestDocument]:
     """The object itself, or the items of a list."""
-    if not isinstance(found, dict) or not isinstance(found.get("kind"), str):
+    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
         yield ManifestDocument(
             place, error="this is not a Kubernetes object; it needs 'apiVersion', 'kind' and 'metadata'."
         )
-    elif found["kind"].endswith("List") and isinstance(found.get("items"), list):
-        for k, item in enumerate(found["items"], start=1):
+    elif document["kind"].endswith("List") and isinstance(document.get("items"), list):
+        for k, item in enumerate(document["items"], start=1):
             yield from _objects(item, f"{place}, item {k}")
     else:
-        yield ManifestDocument(place, found)
+        yield ManifestDocument(place, document)

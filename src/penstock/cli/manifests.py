@@ -1,5 +1,6 @@
 """`penstock manifests`: prints RBAC and admission policies for a cluster, with exactly the rights Penstock needs."""
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -42,6 +43,7 @@ def command() -> None:
 @click.option("--also", multiple=True, metavar="NAMESPACE", help="Another namespace to run jobs in; repeatable.")
 @click.option("--exec", "commands", is_flag=True, help="Also allow `penstock exec` in pods.")
 @click.option("--rent", is_flag=True, help="Also allow renting nodes, by Karpenter or Cluster API.")
+@click.option("--kueue", is_flag=True, help="Also allow governing the Workloads of Kueue.")
 @click.option(
     "--secret",
     "secrets",
@@ -61,6 +63,7 @@ def rbac(
     also: tuple[str, ...],
     commands: bool,
     rent: bool,
+    kueue: bool,
     secrets: tuple[str, ...],
     policy: str,
     users: tuple[str, ...],
@@ -77,7 +80,19 @@ def rbac(
         raise click.UsageError("--rent is not for looking; say --role act or home.")
     logins = manifests.Logins(_names(users), _names(groups))
     more: dict[str, Any] = {"commands": commands, "secrets": secrets, "policy": policy, "rent": rent, "logins": logins}
+    more["kueue"] = kueue
     _print(manifests.rbac(role, account, own, also, **more))
+
+
+@command.command("kueue")
+@click.option("--check", default="penstock", show_default=True, help="The AdmissionCheck's name.")
+def kueue(check: str) -> None:
+    """Print the AdmissionCheck that a ClusterQueue names to be governed."""
+    from penstock.kube import manifests
+
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", check):
+        raise click.UsageError(f"--check {check[:60]!r}: small letters, digits, '-' and '.'.")
+    _print([manifests.admission_check(check)])
 
 
 @command.command("watchman")
@@ -114,8 +129,8 @@ def admission(
 
     if only and not sites:
         raise click.UsageError("--site names a site of a sites file; give --sites, too.")
-    found = _users_at(sites, only) if sites else ()
-    logins = manifests.Logins(_names((*users, *found)), _names(groups))
+    of_sites = _users_at(sites, only) if sites else ()
+    logins = manifests.Logins(_names((*users, *of_sites)), _names(groups))
     if beta and not mutating:
         raise click.UsageError("--beta says how --mutating is served; give both, or neither.")
     _print([*manifests.admission(account, own, logins), *(manifests.mutation(beta=beta) if mutating else ())])

@@ -28,6 +28,7 @@ def command(client: Client, everything: bool, as_json: bool, output: str) -> Non
 
 def _row(node: dict[str, Any], currency: str) -> list[object]:
     unused = "nobody; warm" if node["warm"] else f"nobody; rented for {node['attempt']}"
+    unused = unused if node["warm"] or node["attempt"] else "nobody; a cluster"
     used_by = ", ".join(node["on"]) or unused
     return [
         node["id"], node["offer"], node["gpus"], node["phase"], node["team"], used_by, moment(node["asked_at"]),

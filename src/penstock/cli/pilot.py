@@ -71,12 +71,12 @@ def report(path: str, as_json: bool, **how: Any) -> None:
     if history.calendar != begun.calendar:
         raise BadInput(f"One of {path} and this source has dates and the other counts from its own zero.")
     after = runs_of(history, how["job"] or begun.job, _sources(history), begun.started_at, None)
-    found = follow(begun, after)
+    outcome = follow(begun, after)
     if as_json:
-        print_json(found)
+        print_json(outcome)
     else:
-        _print(found.says)
-        _draw(found)
+        _print(outcome.says)
+        _draw(outcome)
 
 
 def _begun(history: "MonthHistory", how: dict[str, Any]) -> "PilotStart":
@@ -108,13 +108,13 @@ def _baseline(history: "MonthHistory", job: str | None, started_at: int) -> "tup
     if job is None:
         portability = portability_of(history, None)
         tied = portability.tied if portability else frozenset[str]()
-        found = pilot_of(history, tied, 0, portability is not None)
-        if found.pilot is None:
-            raise BadInput(f"{found.why_none} Name one yourself with --job.")
-        job = found.pilot.candidate.key
+        chosen = pilot_of(history, tied, 0, portability is not None)
+        if chosen.pilot is None:
+            raise BadInput(f"{chosen.why_none} Name one yourself with --job.")
+        job = chosen.pilot.candidate.key
     before = runs_of(history, job, _sources(history), None, started_at)
     if not before.runs and not before.left_out:
-        keys = sorted({one.key for one in history.jobs if one.key})
+        keys = sorted({past.key for past in history.jobs if past.key})
         known = ", ".join(keys[:MOST_NAMED]) + (f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else "")
         raise BadInput(f"There is no run of '{job}' before the start; recurring jobs are {known or 'not to be seen'}.")
     return job, before
@@ -172,15 +172,15 @@ def _print(lines: "list[str] | tuple[str, ...]") -> None:
     click.echo("\n".join(safe(line) for line in lines))
 
 
-def _draw(found: "PilotOutcome") -> None:
+def _draw(outcome: "PilotOutcome") -> None:
     from penstock.cli.output import table
 
     rows = []
     for label, figure in (
-        ("wait, h", found.wait_h),
-        ("time to model, h", found.to_model_h),
-        (f"cost of a run, {found.currency}", found.cost),
-        (f"with delay priced, {found.currency}", found.total),
+        ("wait, h", outcome.wait_h),
+        ("time to model, h", outcome.to_model_h),
+        (f"cost of a run, {outcome.currency}", outcome.cost),
+        (f"with delay priced, {outcome.currency}", outcome.total),
     ):
         sides = [
             ["-", "-", "-"] if side is None else [side.runs, f"{side.mean:,.2f}", f"{side.p10:,.2f} to {side.p90:,.2f}"]

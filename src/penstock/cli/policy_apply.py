@@ -37,9 +37,9 @@ def text_of(file: str) -> str:
 @talks
 def rollback(client: Client, revision: int, reason: str, yes: bool, as_json: bool) -> None:
     """Apply the file of an earlier revision again."""
-    found = _found(client, revision)
+    earlier = _found(client, revision)
     why = reason or f"rolled back to revision {revision}"
-    _apply(client, {"text": found["text"], "name": f"revision {revision}", "reason": why}, yes, as_json)
+    _apply(client, {"text": earlier["text"], "name": f"revision {revision}", "reason": why}, yes, as_json)
 
 
 @click.command("history")
@@ -47,7 +47,7 @@ def rollback(client: Client, revision: int, reason: str, yes: bool, as_json: boo
 @talks
 def history(client: Client, as_json: bool, output: str) -> None:
     """List the policies that were in force, newest first."""
-    found = client.get("/v1/policy/history")
+    answered = client.get("/v1/policy/history")
 
     def draw(_: bool) -> None:
         rows = [
@@ -58,11 +58,11 @@ def history(client: Client, as_json: bool, output: str) -> None:
                 row["digest"][:12] or "-",
                 row["reason"],
             ]
-            for row in found["revisions"]
+            for row in answered["revisions"]
         ]
         table("Policies", ["revision", "since", "by", "file", "reason"], rows, "No policy yet.")
 
-    answer(found, "json" if as_json else output, draw)
+    answer(answered, "json" if as_json else output, draw)
 
 
 @click.command("show")
@@ -79,12 +79,12 @@ def show(client: Client, revision: int | None, as_json: bool) -> None:
 
 
 def _found(client: Client, revision: int) -> Any:
-    found = client.get(f"/v1/policy/revisions/{revision}")
-    if not found["text"]:
+    row = client.get(f"/v1/policy/revisions/{revision}")
+    if not row["text"]:
         raise Failed(
-            f"Revision {found['revision']} came from a sites file without a policy file; there is no text of it."
+            f"Revision {row['revision']} came from a sites file without a policy file; there is no text of it."
         )
-    return found
+    return row
 
 
 def applied(client: Client, path: str, body: dict[str, Any], yes: bool) -> Any:

@@ -26,13 +26,13 @@ def check(file: str, sites: str, journal: str, as_json: bool) -> None:
 
     policy, merged = policy_and_sites(file, sites)
     spent, teams = _from_journal(journal) if journal else ({}, [])
-    found = warnings(policy, policy_of(merged), merged if sites else None, spent, teams)
+    warned = warnings(policy, policy_of(merged), merged if sites else None, spent, teams)
     if as_json:
-        print_json({"file": file, "errors": [], "warnings": [warning._asdict() for warning in found]})
+        print_json({"file": file, "errors": [], "warnings": [warning._asdict() for warning in warned]})
         return
-    for warning in found:
+    for warning in warned:
         click.echo(safe(f"Warning: {warning}"))
-    count = f"{len(found)} warning{'' if len(found) == 1 else 's'}" if found else "no warnings"
+    count = f"{len(warned)} warning{'' if len(warned) == 1 else 's'}" if warned else "no warnings"
     beside = f", with the sites of {sites}" if sites else "; --sites FILE checks it against your sites, too"
     click.echo(f"{file}: no errors, {count}{beside}.")
 

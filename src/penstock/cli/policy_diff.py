@@ -63,11 +63,11 @@ def command(old: str, new: str, **options: Any) -> None:
     sides = [_side(file, path) for path in (old, new)]
     runs = 2 * len(variants_of(options["seeds"], setting.knowledge))
     with terminal.progress(runs * len(setting.scenario.jobs), "jobs simulated") as advance:
-        found = diff(setting, *sides, seeds=options["seeds"], advance=advance)
+        compared = diff(setting, *sides, seeds=options["seeds"], advance=advance)
     if options["as_json"]:
-        terminal.print_json(as_record(found))
+        terminal.print_json(as_record(compared))
     else:
-        draw(found)
+        draw(compared)
 
 
 def _setting(options: dict[str, Any]) -> "tuple[SitesFile, Setting]":
@@ -96,17 +96,17 @@ def _recorded(options: dict[str, Any]) -> "tuple[SitesFile, Setting]":
 
     if options["nodes"] is not None:
         raise BadInput("--nodes is for a trace; a journal has its own sites, and --sites FILE names others.")
-    found = history(read(options["journal"]), options["journal"])
-    file = read_sites(options["sites"]) if options["sites"] else SitesFile(found.currency, found.sites, found.data)
+    month = history(read(options["journal"]), options["journal"])
+    file = read_sites(options["sites"]) if options["sites"] else SitesFile(month.currency, month.sites, month.data)
     scenario = Scenario(
-        jobs=estimated_jobs(found),
+        jobs=estimated_jobs(month),
         sites=file.sites,
         zones={},
-        data=file.data or found.data,
+        data=file.data or month.data,
         currency=file.currency,
         seed=options["seed"],
     )
-    return file, Setting(scenario, found)
+    return file, Setting(scenario, month)
 
 
 def _side(file: "SitesFile", path: str) -> "Side":
@@ -121,37 +121,37 @@ def _side(file: "SitesFile", path: str) -> "Side":
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
-def draw(found: "PolicyDiff") -> None:
+def draw(compared: "PolicyDiff") -> None:
     from penstock.cli.output import safe, table
 
-    title = f"{found.jobs:,} jobs under {safe(found.old)} (old) and {safe(found.new)} (new)"
-    table(title, COLUMNS, list(_rows(found)), "")
-    _draw_rules(found.old_outcomes, found.new_outcomes)
-    _draw_caps(found.old_outcomes, found.new_outcomes)
+    title = f"{compared.jobs:,} jobs under {safe(compared.old)} (old) and {safe(compared.new)} (new)"
+    table(title, COLUMNS, list(_rows(compared)), "")
+    _draw_rules(compared.old_outcomes, compared.new_outcomes)
+    _draw_caps(compared.old_outcomes, compared.new_outcomes)
     click.echo()
-    if found.changed:
+    if compared.changed:
         click.echo(
-            f"The {len(found.changed)} jobs that fared most differently:"
-            if len(found.changed) > 1
+            f"The {len(compared.changed)} jobs that fared most differently:"
+            if len(compared.changed) > 1
             else "The job that fared differently:"
         )
     else:
         click.echo("No job fares differently.")
-    for changed in found.changed:
-        _draw_job(changed, found.currency)
+    for changed in compared.changed:
+        _draw_job(changed, compared.currency)
     click.echo()
-    for line in _about_estimates(found.estimates, found.currency):
+    for line in _about_estimates(compared.estimates, compared.currency):
         click.echo(line)
-    for why, jobs in found.left_out.items():
+    for why, jobs in compared.left_out.items():
         click.echo(f"{jobs:,} jobs are left out: {why}.")
-    click.echo(f"Simulated in {found.seconds:,.0f} s.")
+    click.echo(f"Simulated in {compared.seconds:,.0f} s.")
 
 
-def _rows(found: "PolicyDiff") -> Iterator[list[object]]:
+def _rows(compared: "PolicyDiff") -> Iterator[list[object]]:
     """Everybody first, then the teams whose rent changes most."""
     from penstock.sim.analysis.outcomes import Sums
 
-    old, new, currency = found.old_outcomes, found.new_outcomes, found.currency
+    old, new, currency = compared.old_outcomes, compared.new_outcomes, compared.currency
     yield from _pair("all", old.everybody, new.everybody, currency)
     none = Sums()
     pairs = {team: (old.teams.get(team, none), new.teams.get(team, none)) for team in {**old.teams, **new.teams}}
@@ -180,9 +180,9 @@ def _draw_rules(old: "Outcomes", new: "Outcomes") -> None:
     jobs: dict[str, list[int]] = {}
     places: dict[str, dict[str, None]] = {}
     for k, outcomes in enumerate((old, new)):
-        for found in outcomes.rules:
-            jobs.setdefault(found.rule, [0, 0])[k] += found.jobs
-            places.setdefault(found.rule, {})[found.where] = None
+        for denied in outcomes.rules:
+            jobs.setdefault(denied.rule, [0, 0])[k] += denied.jobs
+            places.setdefault(denied.rule, {})[denied.where] = None
     counts = {(rule, ", ".join(places[rule])): both for rule, both in jobs.items()}
     _draw_counts("Jobs that a rule denied something", ("rule", "where"), counts, MOST_RULES)
 
@@ -222,25 +222,25 @@ def _told(story: "Story", currency: str) -> str:
     return " ".join((how, *story.reasons))
 
 
-def _about_estimates(found: "Estimates", currency: str) -> Iterator[str]:
-    if found.jobs:
-        kinds = ", ".join(f"{jobs:,} {kind}" for kind, jobs in found.by_kind.items())
+def _about_estimates(estimates: "Estimates", currency: str) -> Iterator[str]:
+    if estimates.jobs:
+        kinds = ", ".join(f"{jobs:,} {kind}" for kind, jobs in estimates.by_kind.items())
         yield (
-            f"Estimates: the run time of {found.jobs:,} jobs is not known ({kinds}). They are "
-            f"{_percent(found.share_of_jobs)} of the jobs, {_percent(found.share_of_old_cost)} of the old cost and "
-            f"{_percent(found.share_of_new_cost)} of the new."
+            f"Estimates: the run time of {estimates.jobs:,} jobs is not known ({kinds}). They are "
+            f"{_percent(estimates.share_of_jobs)} of the jobs, {_percent(estimates.share_of_old_cost)} of the old "
+            f"cost and {_percent(estimates.share_of_new_cost)} of the new."
         )
     else:
         yield "Estimates: every job's run time is known."
-    if found.range is None:
+    if estimates.range is None:
         yield "One run of each policy; --seeds 5 also shows the range over other draws and other knowledge."
         return
-    low, high = found.range.cost
-    slow, slower = found.range.mean_delay_h
+    low, high = estimates.range.cost
+    slow, slower = estimates.range.mean_delay_h
     yield (
-        f"Over {found.runs} runs of each policy the cost changes by {_change(_cash(low, currency))} to "
+        f"Over {estimates.runs} runs of each policy the cost changes by {_change(_cash(low, currency))} to "
         f"{_change(_cash(high, currency))}, the mean delay by {_change(_hours(slow))} to {_change(_hours(slower))}, "
-        f"and refused jobs by {found.range.refused[0]:+,} to {found.range.refused[1]:+,}."
+        f"and refused jobs by {estimates.range.refused[0]:+,} to {estimates.range.refused[1]:+,}."
     )
 
 

@@ -39,8 +39,8 @@ def explain(
 
     A job that a running Penstock knows is judged by the policy in force there. With --sites the files alone are asked.
     """
-    found = _by_files(job, file, sites, team, journal, url) if sites else _by_api(job, file, team, url)
-    answer(found, "json" if as_json else output, lambda _: _text(found) if output == "text" else _table(found))
+    verdicts = _by_files(job, file, sites, team, journal, url) if sites else _by_api(job, file, team, url)
+    answer(verdicts, "json" if as_json else output, lambda _: _text(verdicts) if output == "text" else _table(verdicts))
 
 
 def _by_api(job: str, file: str, team: str, url: str | None) -> Any:
@@ -101,35 +101,40 @@ def _from_file(path: str) -> "JobSpec":
     from penstock.config.document import read_bytes
     from penstock.config.jobs import parse_job
 
-    found = parse_job(read_bytes(path), path)
-    return replace(found.spec, team=found.team or found.spec.team, deadline_at=found.deadline_ms)
+    job = parse_job(read_bytes(path), path)
+    return replace(job.spec, team=job.team or job.spec.team, deadline_at=job.deadline_ms)
 
 
-def _text(found: dict[str, Any]) -> None:
-    gpus = found["gpus"]
+def _text(judged: dict[str, Any]) -> None:
+    gpus = judged["gpus"]
     click.echo(
-        safe(f"{found['job']}: class {found['class']}, team {found['team']}, {gpus} GPU{'' if gpus == 1 else 's'}")
+        safe(f"{judged['job']}: class {judged['class']}, team {judged['team']}, {gpus} GPU{'' if gpus == 1 else 's'}")
     )
-    for one in found["offers"]:
-        if one["allowed"]:
-            click.echo(safe(f"  {one['offer']}: allowed"))
+    for offer in judged["offers"]:
+        if offer["allowed"]:
+            click.echo(safe(f"  {offer['offer']}: allowed"))
             continue
-        first, *others = [f"{verdict['rule']} ({verdict['where']})" for verdict in one["against"]]
-        click.echo(safe(f"  {one['offer']}: denied: {first}"))
+        first, *others = [f"{verdict['rule']} ({verdict['where']})" for verdict in offer["against"]]
+        click.echo(safe(f"  {offer['offer']}: denied: {first}"))
         for other in others:
             click.echo(safe(f"    also: {other}"))
-    allowed = sum(one["allowed"] for one in found["offers"])
+    allowed = sum(offer["allowed"] for offer in judged["offers"])
     click.echo(
-        f"{allowed:,} of {len(found['offers']):,} offers allowed. Prices, caps and the moment are weighed when it is "
+        f"{allowed:,} of {len(judged['offers']):,} offers allowed. Prices, caps and the moment are weighed when it is "
         "placed."
     )
 
 
-def _table(found: dict[str, Any]) -> None:
+def _table(judged: dict[str, Any]) -> None:
     """A line for each rule against an offer."""
     rows: list[list[str]] = []
-    for one in found["offers"]:
-        verdicts = [(verdict["rule"], verdict["where"]) for verdict in one["against"]] or [("", "")]
-        said = "yes" if one["allowed"] else "no"
-        rows += [[one["offer"] if k == 0 else "", said if k == 0 else "", *row] for k, row in enumerate(verdicts)]
-    table(f"Where {found['job']} may run", ["offer", "allowed", "rule against it", "file and line"], rows, "No offers.")
+    for offer in judged["offers"]:
+        verdicts = [(verdict["rule"], verdict["where"]) for verdict in offer["against"]] or [("", "")]
+        allowed = "yes" if offer["allowed"] else "no"
+        rows += [[offer["offer"] if k == 0 else "", allowed if k == 0 else "", *row] for k, row in enumerate(verdicts)]
+    table(
+        f"Where {judged['job']} may run",
+        ["offer", "allowed", "rule against it", "file and line"],
+        rows,
+        "No offers.",
+    )

@@ -30,7 +30,7 @@ def command(file: str, cloud: Any, sites: str | None, out: str | None) -> None:
 
     known = read_sites(sites) if sites else None
     policy = read_policy(file, known)
-    found = export(
+    exported = export(
         cloud,
         policy.governance,
         policy.caps,
@@ -38,21 +38,21 @@ def command(file: str, cloud: Any, sites: str | None, out: str | None) -> None:
         name=Path(file).name,
         sites=known.sites if known else (),
     )
-    for note in found.notes:
+    for note in exported.notes:
         click.echo(f"Note: {note}", err=True)
     if out is None:
-        print_json(found.config)
+        print_json(exported.config)
     else:
-        _write(Path(out), found.config)
+        _write(Path(out), exported.config)
 
 
 def _currency(policy: "PolicyFile", sites: "SitesFile | None") -> str:
     from penstock.core.errors import BadInput
 
-    found = sites.currency if sites is not None else policy.currency
-    if not found and policy.caps:
+    currency = sites.currency if sites is not None else policy.currency
+    if not currency and policy.caps:
         raise BadInput(f"{policy.name} does not say its currency; write 'currency: EUR' into it, or give --sites FILE.")
-    return found
+    return currency
 
 
 def _write(path: Path, config: dict[str, Any]) -> None:

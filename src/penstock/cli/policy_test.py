@@ -22,9 +22,9 @@ def test(file: str, cases: str, sites: str, as_json: bool) -> int:
     from penstock.policy.file import governed, read_policy
 
     path = cases or beside(file)
-    found = read_cases(path, sites)
-    policy = policy_of(governed(found.sites, read_policy(file, found.sites)))
-    results = list(run_cases(found, policy))
+    suite = read_cases(path, sites)
+    policy = policy_of(governed(suite.sites, read_policy(file, suite.sites)))
+    results = list(run_cases(suite, policy))
     failed = [result for result in results if result.faults]
     if as_json:
         rows = [

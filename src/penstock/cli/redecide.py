@@ -26,9 +26,9 @@ def command(file: str, as_json: bool) -> int:
         click.echo(f"Equal: {verdict.steps:,} steps, {verdict.promises:,} promises decided again, row for row.")
     else:
         click.echo(f"{verdict.different:,} of {verdict.steps:,} steps would be decided differently. The first:")
-        for found in verdict.first:
-            click.echo(f"  step {found.number}")
-            for sign, lines in (("-", found.recorded), ("+", found.now)):
+        for step in verdict.first:
+            click.echo(f"  step {step.number}")
+            for sign, lines in (("-", step.recorded), ("+", step.now)):
                 for line in lines:
                     click.echo(f"    {sign} {line}")
     return 1 if verdict.different else 0

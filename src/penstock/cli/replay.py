@@ -46,5 +46,5 @@ def command(file: str, check: bool, as_json: bool) -> None:
         terminal.print_json(answer)
     else:
         terminal.table(
-            f"Replay of {file}", ("", "found"), [(name.replace("_", " "), found) for name, found in answer.items()]
+            f"Replay of {file}", ("", "found"), [(name.replace("_", " "), figure) for name, figure in answer.items()]
         )

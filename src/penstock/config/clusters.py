@@ -2,6 +2,7 @@
 the keys.
 """
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +12,18 @@ from penstock.config.document import UNREAD, Document, shown
 from penstock.config.renting import check_rent, rented_nodes
 from penstock.config.sections import (
     ClusterSection,
+    KueueSection,
     ManagementSection,
     NodeSelectionSection,
     OfferSection,
     RentSection,
     SiteSection,
     TolerationSection,
+    TransientSection,
 )
 from penstock.kube.access import Access
 from penstock.kube.maps import Maps
-from penstock.kube.node_selection import ClusterApiWay, ClusterSite, NodeSelection, Toleration
+from penstock.kube.node_selection import ClusterApiWay, ClusterClassWay, ClusterSite, NodeSelection, Toleration
 
 A_NAMESPACE: Final = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 A_SECRET: Final = re.compile(r"([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -39,13 +42,7 @@ def cluster_of(row: SiteSection, maps: Maps, page: Document, place: str) -> tupl
     places = [page.attempt(_place, offer, page, f"{place}.offers[{k}]") for k, offer in enumerate(row.offers)]
     mapped = [there for _, there in maps.namespaces]
     return str(row.name), ClusterSite(
-        access=Access(
-            kubeconfig=_path(str(said.kubeconfig or ""), page),
-            context=str(said.context or ""),
-            in_cluster=bool(said.in_cluster),
-            allow_exec=tuple(str(program) for program in said.allow_exec),
-            secret=str(said.kubeconfig_secret or ""),
-        ),
+        access=access_of(said, page),
         namespace=str(said.namespace),
         namespaces=tuple(dict.fromkeys([*(str(namespace) for namespace in said.namespaces), *mapped])),
         shared=bool(said.shared),
@@ -54,17 +51,49 @@ def cluster_of(row: SiteSection, maps: Maps, page: Document, place: str) -> tupl
         room_ms=int(said.room),
         scale_ms=int(said.scale),
         places=tuple((f"{row.name}/{offer.name}", spelt) for offer, spelt in zip(row.offers, places, strict=True)),
+        transient=_transient(row, page, f"{place}.cluster"),
     )
 
 
+def _transient(row: SiteSection, page: Document, place: str) -> ClusterClassWay | None:
+    if row.cluster is None:
+        return None
+    if row.cluster.management is not None:
+        page.attempt(check_login, row.cluster.management, page, f"{place}.management")
+    return _way_of(row.cluster, page)
+
+
+def _way_of(row: TransientSection, page: Document) -> ClusterClassWay:
+    """What Cluster API is asked for."""
+    access = Access() if row.management is None else access_of(row.management, page)
+    return ClusterClassWay(
+        cluster_class=str(row.cluster_class),
+        version=str(row.version),
+        namespace=str(row.namespace),
+        management=access,
+        watchman=str(row.watchman),
+        variables=tuple((name, _as_json(str(text))) for name, text in row.variables.items()),
+        workers=tuple((name, int(count)) for name, count in row.workers.items()),
+        up_within_ms=int(row.up_within),
+    )
+
+
+def _as_json(text: str) -> str:
+    """A variable has a type: what reads as JSON is that, everything else a text."""
+    try:
+        return json.dumps(json.loads(text))
+    except ValueError:
+        return json.dumps(text)
+
+
 def _check(said: ClusterSection, page: Document, place: str) -> None:
-    page.attempt(_check_login, said, page, place)
+    page.attempt(check_login, said, page, place)
     for key, name in [("namespace", said.namespace), *(("namespaces", namespace) for namespace in said.namespaces)]:
         if name is not UNREAD and not A_NAMESPACE.fullmatch(name):
             page.report(f"{place}.{key}", f"{shown(name)} is not a namespace: small letters, digits and '-'")
 
 
-def _check_login(said: ClusterSection | ManagementSection, page: Document, place: str) -> None:
+def check_login(said: ClusterSection | ManagementSection | KueueSection, page: Document, place: str) -> None:
     if said.in_cluster and (said.kubeconfig is not None or said.context is not None):
         page.report(f"{place}.in_cluster", "with the pod's own account there is no 'kubeconfig' and no 'context'")
     if (secret := said.kubeconfig_secret) is not None:
@@ -77,7 +106,7 @@ def _check_login(said: ClusterSection | ManagementSection, page: Document, place
 def _check_management(rent: RentSection, page: Document, place: str) -> None:
     """Of Cluster API: where its objects and the watchman are."""
     if rent.management is not None:
-        page.attempt(_check_login, rent.management, page, f"{place}.management")
+        page.attempt(check_login, rent.management, page, f"{place}.management")
     for key, name in (("namespace", rent.namespace), ("watchman", rent.watchman)):
         if name is not None and name is not UNREAD and not A_NAMESPACE.fullmatch(name):
             page.report(f"{place}.{key}", f"{shown(name)} is not a namespace: small letters, digits and '-'")
@@ -85,7 +114,17 @@ def _check_management(rent: RentSection, page: Document, place: str) -> None:
         page.report(f"{place}.zones", "a Machine is in one failure domain; make an offer for each zone")
 
 
-def _path(path: str, page: Document) -> str:
+def access_of(said: ClusterSection | ManagementSection | KueueSection, page: Document) -> Access:
+    return Access(
+        kubeconfig=path_of(str(said.kubeconfig or ""), page),
+        context=str(said.context or ""),
+        in_cluster=bool(said.in_cluster),
+        allow_exec=tuple(str(program) for program in said.allow_exec),
+        secret=str(said.kubeconfig_secret or ""),
+    )
+
+
+def path_of(path: str, page: Document) -> str:
     """Relative to the sites file, so that both can be moved together."""
     if not path or path.startswith(("/", "~")):
         return path
@@ -116,7 +155,7 @@ def _with_paths(place: NodeSelection, page: Document) -> NodeSelection:
     if rent is None or not isinstance(rent.way, ClusterApiWay) or rent.way.management is None:
         return place
     access = rent.way.management
-    access = replace(access, kubeconfig=_path(access.kubeconfig, page))
+    access = replace(access, kubeconfig=path_of(access.kubeconfig, page))
     return replace(place, rent=replace(rent, way=replace(rent.way, management=access)))
 
 

@@ -4,6 +4,7 @@ import re
 from typing import Final
 
 from penstock.config.document import Document, shown
+from penstock.config.kueue import queue_of
 from penstock.config.scalars import Text, Word
 from penstock.config.sections import MapsSection, SiteSection
 from penstock.kube.maps import EMPTY_DIR, Maps, Table, has
@@ -55,6 +56,8 @@ def site_has(row: SiteSection, maps: Maps) -> tuple[str, ...]:
     """What the engine's rule reads. A rehearsed site has everything; other kinds of sites run no Jobs."""
     if row.reached_by == "rehearsal":
         return ("*",)
+    if row.reached_by == "kueue" and row.kueue is not None:
+        return (queue_of(row.kueue).need,)
     return has(maps) if row.reached_by == "kubernetes" else ()
 
 

@@ -151,8 +151,14 @@ class _OfferMaker:
             has=attempt(self._has),
             family=self._family(),
             closed=self.page.source(f"{self.place}.closed") if row.closed else "",
-            renewable=row.rent is None or rules_of(row.rent).renewable,
+            renewable=self._is_renewable(),
         )
+
+    def _is_renewable(self) -> bool:
+        """Whether the deadline of what is rented can be moved. Kueue fixes it when it admits a Workload."""
+        if self.site.reached_by == "kueue":
+            return self.standing
+        return self.row.rent is None or rules_of(self.row.rent).renewable
 
     def _family(self) -> str:
         """As the row says it, or what its node types have before their first point: `p5` of `p5.48xlarge`."""
@@ -185,6 +191,8 @@ class _OfferMaker:
     def _check_cluster(self) -> None:
         if self.row.kubernetes is not None and self.site.reached_by != "kubernetes":
             self._report(".kubernetes", "this is for sites with 'driver: kubernetes'")
+        if self.site.reached_by == "kueue" and self.row.sold_by == "node":
+            self._report(".sold_by", "Kueue starts whole jobs, and rents no nodes; write 'attempt', or leave it out")
         if self.site.reached_by == "kubernetes" and self.row.sold_by == "node" and self.row.rent is None:
             self._report(".sold_by", "a cluster's nodes are not rented one by one; write 'attempt', or 'rent'")
 
@@ -241,7 +249,8 @@ class _OfferMaker:
         """By the attempt in a cluster, which makes nodes as pods ask for them."""
         if self.row.sold_by is not None:
             return self.row.sold_by
-        by_attempt = self.site.reached_by == "kubernetes" and not self.standing and self.row.rent is None
+        in_cluster = self.site.reached_by in ("kubernetes", "kueue")
+        by_attempt = in_cluster and not self.standing and self.row.rent is None
         return "attempt" if by_attempt else "node"
 
     def _end(self) -> tuple[Millis, Guarantee]:
@@ -249,6 +258,8 @@ class _OfferMaker:
         if self.standing:
             return 0, "max_run_time"
         unsaid: Guarantee = GUARANTEE if self.row.rent is None else rules_of(self.row.rent).guarantees[0]
+        if self.site.reached_by == "kueue":
+            unsaid = "max_run_time"  # Kueue itself ends a Workload
         return int(KILL_MS if self.row.kill is None else self.row.kill), self.row.guarantee or unsaid
 
     def _extras(self) -> Extras:

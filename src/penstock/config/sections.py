@@ -28,7 +28,7 @@ from penstock.config.scalars import (
     Word,
 )
 from penstock.core.model.types import Guarantee, SoldBy, Term
-from penstock.core.units import GB, HOUR, MINUTE
+from penstock.core.units import GB, HOUR, MINUTE, SECOND
 
 
 class RateSection(Section, frozen=True):
@@ -209,7 +209,33 @@ class MapsSection(Section, frozen=True):
     architectures: tuple[Name, ...] = (Name("amd64"),)
 
 
-DriverName: TypeAlias = Literal["local", "rehearsal", "kubernetes"]
+class QueueSection(Section, frozen=True):
+    manager: Name
+    cluster: Word | None = None
+    check: Word | None = None
+    wait: Interval = Interval(15 * MINUTE)
+
+
+DriverName: TypeAlias = Literal["local", "rehearsal", "kubernetes", "kueue"]
+
+
+class TransientSection(Section, frozen=True):
+    cluster_class: Name = msgspec.field(name="class")
+    version: Text
+    fee: Amount
+    budget: Scope
+    namespace: Name = Name("default")
+    management: ManagementSection | None = None
+    variables: dict[str, Word] = msgspec.field(default_factory=dict)
+    workers: dict[str, Count] = msgspec.field(default_factory=dict)
+    start: Duration = Duration(5 * MINUTE)
+    up_within: Duration = Duration(15 * MINUTE)
+    idle: Duration = Duration(10 * MINUTE)
+    at_most: Duration = Duration(12 * HOUR)
+    kill: Duration = Duration(10 * MINUTE)
+    billing_step: Interval = Interval(SECOND)
+    guarantee: Literal["watchman", "none"] = "watchman"
+    watchman: Name = Name("penstock")
 
 
 class SiteSection(Section, frozen=True):
@@ -229,12 +255,16 @@ class SiteSection(Section, frozen=True):
     local: LocalSection | None = None
     maps: MapsSection | None = None
     kubernetes: ClusterSection | None = None
+    kueue: QueueSection | None = None
+    cluster: TransientSection | None = None
 
     @property
     def reached_by(self) -> DriverName | None:
         """Its driver: the one it names, or the one whose keys it has."""
         if self.driver is not None:
             return self.driver
+        if self.kueue is not None:
+            return "kueue"
         return "kubernetes" if self.kubernetes is not None else "local" if self.local is not None else None
 
 
@@ -299,6 +329,17 @@ class ConfigMapSection(Section, frozen=True):
     key: Word = Word("policy.yaml")
 
 
+class KueueSection(Section, frozen=True):
+    name: Name
+    kubeconfig: Word | None = None
+    kubeconfig_secret: Word | None = None
+    context: Text | None = None
+    in_cluster: Flag = Flag(False)
+    allow_exec: tuple[Text, ...] = ()
+    namespaces: tuple[Name, ...] = ()
+    check: Word = Word("penstock")
+
+
 class FileSection(Section, frozen=True):
     sites: tuple[SiteSection, ...]
     currency: Currency = Currency("USD")
@@ -310,4 +351,5 @@ class FileSection(Section, frozen=True):
     faults: tuple[FaultSection, ...] = ()
     policy: PolicySection = PolicySection()
     policy_config_map: ConfigMapSection | None = None
+    kueue: tuple[KueueSection, ...] = ()
     time_zone: Text | None = None

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from penstock.config.clusters import A_NAMESPACE, cluster_of
 from penstock.config.convert import Section, converted
 from penstock.config.document import UNREAD, Document, plain, read_bytes, shown, unknown
+from penstock.config.kueue import managers_of, queue_of, queues_of
 from penstock.config.maps import maps_of, site_has
 from penstock.config.offers import Exchange, check_price, offer_of, on_demand_prices, standing_nodes
 from penstock.config.scalars import SCALARS, Name
@@ -27,10 +28,12 @@ from penstock.config.sections import (
     TierSection,
 )
 from penstock.config.teams import Team, teams_of
+from penstock.config.transient import by_attempt, transient_of
 from penstock.core.model.governance import NONE, Governance
 from penstock.core.model.types import STANDING, DataRule, DataSet, EgressTier, Offer, Quoted, Site
 from penstock.core.units import GB, HOUR, MICRO, MINUTE, SECOND, Instant, Millis, Money
 from penstock.core.values import value
+from penstock.kube.kueue_manager import KueueManager, KueueSite
 from penstock.kube.maps import Maps
 from penstock.kube.node_selection import ClusterSite
 
@@ -106,6 +109,8 @@ class SitesFile:
     time_zone: str = "UTC"  # of the budget periods
     maps: tuple[Maps, ...] = ()  # of the sites that run Kubernetes Jobs
     kubernetes: tuple[tuple[str, ClusterSite], ...] = ()  # sites that are clusters
+    kueue: tuple[KueueManager, ...] = ()  # whose Workloads are governed
+    queues: tuple[tuple[str, KueueSite], ...] = ()  # sites that they are started at
     teams: tuple[Team, ...] = ()  # what each team may use
     data_teams: tuple[tuple[str, tuple[str, ...]], ...] = ()  # data sets that only these teams may use
     policy_config_map: ConfigMapKey | None = None  # where the policy file comes from, instead of a file
@@ -168,6 +173,8 @@ def _sites_file(file: FileSection, page: Document) -> SitesFile:
         time_zone=attempt(_time_zone, file, page),
         maps=attempt(_maps, file, maps),
         kubernetes=attempt(_clusters, file, maps, page),
+        kueue=attempt(managers_of, file, page),
+        queues=attempt(queues_of, file, page),
         teams=attempt(_teams, file, page),
         data_teams=attempt(lambda: tuple((str(row.name), _strings(row.teams)) for row in file.data if row.teams)),
         moved=tuple((key, *page.span(key)) for key in MOVED if key in page.lines),
@@ -214,9 +221,10 @@ def _site(row: SiteSection, rates: Rates, maps: Maps, page: Document, place: str
     exchange = page.attempt(_exchange, row, rates, page, place)
     exchange = Exchange(None) if exchange is UNREAD else exchange
     egress = page.attempt(_egress, row.egress, exchange, page, f"{place}.egress")
+    cluster = page.attempt(transient_of, row, exchange, page, place)
     page.attempt(lambda: check_price(exchange.ours(row.ingress_per_gb), page, f"{place}.ingress_per_gb", per="GB"))
     return Site(
-        offers=_offers(row, exchange, page, place, zone),
+        offers=by_attempt(_offers(row, exchange, page, place, zone), cluster),
         id=str(row.name),
         location=str(row.location or ""),
         operator=str(row.operator or ""),
@@ -228,6 +236,8 @@ def _site(row: SiteSection, rates: Rates, maps: Maps, page: Document, place: str
         has=site_has(row, maps),
         cloud=str(row.cloud or ""),
         region=str(row.region or ""),
+        only=queue_of(row.kueue).need if row.reached_by == "kueue" and row.kueue is not None else "",
+        cluster=cluster,
     )
 
 
@@ -303,7 +313,7 @@ def _cap(row: CapSection, page: Document, place: str) -> tuple[str, Money | None
 
 def _teams(file: FileSection, page: Document) -> tuple[Team, ...]:
     _unique(page, "teams", file.teams)
-    doors = [str(site.name) for site in file.sites if site.front_door]
+    doors = [*(str(site.name) for site in file.sites if site.front_door), *(str(row.name) for row in file.kueue)]
     return teams_of(file.teams, doors, page)
 
 

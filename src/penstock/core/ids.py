@@ -7,8 +7,9 @@
     lab/owned           an offer of the site `lab`
     lab/owned/5         a node of that offer, where it is a standing one
     cloud/spot/w7       a node of an offer that was rented ahead, for no attempt: the seventh of all
+    burst/c3            a transient cluster of the site `burst`: the third of all
 
-A hold has the id of what it pays for, an attempt or a rented node.
+A hold has the id of what it pays for: an attempt, a rented node or a transient cluster.
 """
 
 import re
@@ -17,6 +18,7 @@ from typing import Final
 _ATTEMPT: Final = re.compile(r"(?P<attempt>(?P<job>.+)\.(?P<number>[0-9]{1,9}))(?P<node>/n[0-9]+)?", re.DOTALL)
 _NUMBER: Final = re.compile("0|[1-9][0-9]{0,8}")
 _AHEAD: Final = re.compile(".+/w[0-9]+", re.DOTALL)
+_CLUSTER: Final = re.compile("[^/]+/c[0-9]+", re.DOTALL)
 
 
 def members(job: str, count: int) -> tuple[str, ...]:
@@ -49,10 +51,20 @@ def is_ahead(node: str) -> bool:
     return _AHEAD.fullmatch(node) is not None
 
 
+def cluster_id(site: str, number: int) -> str:
+    """Of a transient cluster."""
+    return f"{site}/c{number}"
+
+
+def is_cluster(node: str) -> bool:
+    """True for a transient cluster. No attempt's id, and no node's of one, ends so."""
+    return _CLUSTER.fullmatch(node) is not None
+
+
 def is_node(thing: str) -> bool:
-    """True for a rented node."""
+    """True for a rented node, and for a transient cluster, which is rented as one."""
     match = _ATTEMPT.fullmatch(thing)
-    return is_ahead(thing) if match is None else match["node"] is not None
+    return is_ahead(thing) or is_cluster(thing) if match is None else match["node"] is not None
 
 
 def attempt_of(thing: str) -> str:

@@ -46,8 +46,8 @@ def open_plain(path: str) -> int:
         if error.errno in NOT_PLAIN:
             raise DamagedFile(f"{path} is no plain file of ours") from None
         raise
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or found.st_uid != os.geteuid():
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or status.st_uid != os.geteuid():
         os.close(file)
         raise DamagedFile(f"{path} is no plain file of ours")
     return file

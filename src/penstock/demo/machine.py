@@ -115,8 +115,8 @@ class Machine:
 
     def last_words(self) -> str:
         """The control plane's last errors."""
-        said = (self.home / "penstock.log").read_text("utf-8", "replace").strip()
-        return f" The control plane last said: {said[-500:]}" if said else ""
+        log = (self.home / "penstock.log").read_text("utf-8", "replace").strip()
+        return f" The control plane last said: {log[-500:]}" if log else ""
 
     # --- asking it ---------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ All figures of the demo come from here.
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +15,7 @@ from penstock.core.errors import BadInput
 from penstock.core.ids import attempt_of
 from penstock.core.model import events as e
 from penstock.core.model import reasons as r
-from penstock.core.model.types import Hold, JobSpec
+from penstock.core.model.types import Hold, JobSpec, Part
 from penstock.core.units import Instant, Millis, Money, cost_of
 from penstock.core.values import value
 from penstock.demo.interrupts import again_if_lost
@@ -78,6 +78,8 @@ class Observer:
         self.tries: dict[str, AttemptTrail] = {}
         self.holds: dict[str, None] = {}  #: money held and not yet settled
         self.noticed: dict[str, None] = {}  #: rented nodes that were announced to be taken away
+        self.warm: dict[str, str] = {}  #: nodes that were rented ahead: the job that pays for it; empty: the pool
+        self.pool_charged: Money = 0
 
     def until(self, true: Callable[[], bool], what: str, limit_s: int = LIMIT_S) -> None:
         """Waits until the journal shows it; time alone never ends the wait."""
@@ -121,13 +123,33 @@ class Observer:
             case e.NodeNotice():
                 self.noticed[event.node] = None
             case e.NodeLost():
-                attempt = self.tries[attempt_of(event.node)]
-                attempt.node_lost_at = attempt.node_lost_at or event.at  # a site may say it twice
+                for attempt in self._on(event.node):
+                    attempt.node_lost_at = attempt.node_lost_at or event.at  # a site may say it twice
+            case e.WarmPromised():
+                self.warm[event.ask.node] = ""
+                self.holds[event.ask.hold.id] = None
+            case e.PayerChanged():
+                self._charge(event.node, event.charged)
+                self.warm[event.node] = event.job
             case e.LeaseRenewed() | e.Settled():
-                job = self.tries[attempt_of(event.hold)].promise.job
-                self.jobs[job].charged += sum(part.amount for part in event.charged)
+                self._charge(event.hold, event.charged)
                 if isinstance(event, e.Settled):
                     del self.holds[event.hold]
+
+    def _on(self, node: str) -> list[AttemptTrail]:
+        """The attempts that it was rented for, or that joined it and have not ended."""
+        own = self.tries.get(attempt_of(node)) if node not in self.warm else None
+        joined = [attempt for attempt in self.tries.values() if attempt.promise.joins == node and not attempt.how]
+        return [own, *joined] if own is not None else joined
+
+    def _charge(self, hold: str, parts: Iterable[Part]) -> None:
+        """To the job that it is held for; to nobody's if a pool of warm nodes pays."""
+        amount = sum(part.amount for part in parts)
+        job = self.warm[hold] if hold in self.warm else self.tries[attempt_of(hold)].promise.job
+        if job:
+            self.jobs[job].charged += amount
+        else:
+            self.pool_charged += amount
 
     def _ended(self, event: Any, how: str, kept_ms: Millis) -> None:
         attempt = self.tries[event.attempt]
@@ -176,7 +198,7 @@ class Observer:
         return all(trail.done for trail in self.jobs.values()) and not self.holds
 
     def charged(self) -> Money:
-        return sum(trail.charged for trail in self.jobs.values())
+        return sum(trail.charged for trail in self.jobs.values()) + self.pool_charged
 
     def of(self, attempt: AttemptTrail) -> list[AttemptTrail]:
         """All attempts of its job."""

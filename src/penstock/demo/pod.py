@@ -26,8 +26,8 @@ def main() -> None:
     parser.add_argument("--save-every", type=float, default=2.0, help="seconds")
     parser.add_argument("--pace", type=float, default=STEP_S, help="seconds that a step takes at least")
     asked = parser.parse_args()
-    found = sdk.latest()
-    first, weights = (found.step, json.loads(found.read())) if found else (0, [0.0] * WIDTH)
+    checkpoint = sdk.latest()
+    first, weights = (checkpoint.step, json.loads(checkpoint.read())) if checkpoint else (0, [0.0] * WIDTH)
     print(f"begins at step {first} of {asked.steps} as {sdk.attempt()}", flush=True)
     for step in range(first + 1, asked.steps + 1):
         began = time.monotonic()

@@ -30,9 +30,9 @@ def main() -> None:
     asked = _asked()
     if asked.deaf:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    found = sdk.latest()
-    weights = _load(found.read()) if found else _new(asked.seed)
-    first = found.step if found else 0
+    checkpoint = sdk.latest()
+    weights = _load(checkpoint.read()) if checkpoint else _new(asked.seed)
+    first = checkpoint.step if checkpoint else 0
     print(f"begins at step {first} of {asked.steps} as {sdk.attempt()}", flush=True)
     saved = time.monotonic()
     for step in range(first + 1, asked.steps + 1):
@@ -93,8 +93,8 @@ def _dump(weights: Weights) -> bytes:
 
 
 def _load(packed: bytes) -> Weights:
-    with np.load(io.BytesIO(packed)) as found:
-        return {name: found[name] for name in found.files}
+    with np.load(io.BytesIO(packed)) as arrays:
+        return {name: arrays[name] for name in arrays.files}
 
 
 if __name__ == "__main__":

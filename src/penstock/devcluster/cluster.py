@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from penstock.core.errors import BadInput
-from penstock.devcluster import cluster_api, dns, jobset, karpenter, kubelet_nodes, kueue, network, plane
+from penstock.devcluster import cluster_api, dns, jobset, karpenter, kubelet_nodes, kueue, network, plane, toy_trainer
 from penstock.devcluster.access import AdminApi, ClusterAccess, write_kubeconfig
 from penstock.devcluster.external import ExternalCluster, Refusal, random_name
 from penstock.devcluster.network import Network
@@ -24,6 +24,7 @@ from penstock.devcluster.ports import free_port
 from penstock.devcluster.processes import Process
 from penstock.devcluster.programs import program
 
+TRAINER: Final = "toy-trainer"  #: a process beside Kueue
 READY_S: Final = 120  #: generous, for a busy machine
 #: What `get` asks the API server itself for: kind, then its group, and whether it is in a namespace.
 ASKED: Final = {"job": ("/apis/batch/v1", True), "pod": ("/api/v1", True), "node": ("/api/v1", False)}
@@ -206,8 +207,12 @@ class DevCluster(ExternalCluster):
         self._begin_nodes(self.plan.numbered())
         if self.plan.dns:
             dns.start(self._process("coredns"), self.network, self.kubeconfig)
+        if self.plan.multikueue:
+            self.apply(toy_trainer.definition())
+            self._process(TRAINER).start(toy_trainer.command(self.kubeconfig))
         if self.plan.kueue:
-            kueue.start(self._process("kueue"), self, urlsplit(self.url).hostname or "", self.ca)
+            host = urlsplit(self.url).hostname or ""
+            kueue.start(self._process("kueue"), self, host, self.ca, multikueue=self.plan.multikueue)
         if self.plan.jobset:
             jobset.start(self._process("jobset"), self, urlsplit(self.url).hostname or "", self.ca)
         if self.plan.karpenter:
@@ -252,6 +257,7 @@ class DevCluster(ExternalCluster):
         also = {"kueue": self.plan.kueue, "jobset": self.plan.jobset, "karpenter": self.plan.karpenter}
         also |= {"coredns": self.plan.dns, "cluster-api": self.plan.cluster_api}
         also[cluster_api.PROVIDER] = self.plan.cluster_api
+        also[TRAINER] = self.plan.multikueue
         wanted = [name for name, wanted in also.items() if wanted]
         return [self._process(name) for name in (*plane.programs(real=self.plan.real), *wanted)]
 

@@ -25,7 +25,12 @@ API: Final = "cluster.x-k8s.io/v1beta2"
 PROVIDER: Final = "toy-provider"  #: the name of its process
 GROUPS: Final = {"cluster.x-k8s.io"}
 VERSION: Final = "v1.35.0"  #: of toy clusters
-KINDS: Final = ("machinedeployments.cluster.x-k8s.io", f"toymachines.{TOY_GROUP}", f"toycontrolplanes.{TOY_GROUP}")
+KINDS: Final = (
+    "machinedeployments.cluster.x-k8s.io",
+    "clusterclasses.cluster.x-k8s.io",
+    f"toymachines.{TOY_GROUP}",
+    f"toycontrolplanes.{TOY_GROUP}",
+)
 
 
 def found() -> bool:
@@ -87,6 +92,30 @@ def toy_cluster(name: str, namespace: str) -> list[dict[str, Any]]:
     ]
 
 
+def cluster_class(name: str, namespace: str, **control_plane: Any) -> list[dict[str, Any]]:
+    """A ClusterClass whose clusters are what `control_plane` says (`toy_provider`), with a variable "size"."""
+    endpoint = {"controlPlaneEndpoint": {"host": "127.0.0.1", "port": 443}}
+    size = {"name": "size", "required": False, "schema": {"openAPIV3Schema": {"type": "string", "enum": ["s", "m"]}}}
+    return [
+        _toy("ToyClusterTemplate", name, namespace, {"template": {"spec": endpoint}}),
+        _toy("ToyControlPlaneTemplate", name, namespace, {"template": {"spec": control_plane}}),
+        {
+            "apiVersion": API,
+            "kind": "ClusterClass",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {
+                "infrastructure": {"templateRef": _template("ToyClusterTemplate", name)},
+                "controlPlane": {"templateRef": _template("ToyControlPlaneTemplate", name)},
+                "variables": [size],
+            },
+        },
+    ]
+
+
+def _template(kind: str, name: str) -> dict[str, Any]:
+    return {"apiVersion": TOY_API, "kind": kind, "name": name}
+
+
 def _cluster_spec(name: str) -> dict[str, Any]:
     return {"infrastructureRef": _ref("ToyCluster", name), "controlPlaneRef": _ref("ToyControlPlane", name)}
 
@@ -127,7 +156,10 @@ def pool(name: str, namespace: str, cluster: str, gpus: int, **machine: Any) -> 
 
 
 def remove(api: AdminApi, namespace: str) -> None:
-    """Deployments of a namespace; does not wait for their machines to go."""
+    """Deployments and transient clusters of a namespace; does not wait for their machines to go."""
+    for cluster in api.ask("GET", f"/apis/{API}/namespaces/{namespace}/clusters").body["items"]:
+        if (cluster["spec"].get("topology") or {}).get("classRef"):
+            api.ask("DELETE", f"/apis/{API}/namespaces/{namespace}/clusters/{cluster['metadata']['name']}")
     api.ask("DELETE", f"/apis/{API}/namespaces/{namespace}/machinedeployments")
 
 

@@ -8,7 +8,10 @@ it as a process beside the released core manager.
     joins: false           its Node never comes
     refused: WORDS         there is no machine, for this reason; asked again for ever, as real providers do
 
-A control plane is ready at once: it is the dev cluster's own API server.
+    spec of a ToyControlPlane
+    kubeconfig: FILE       the API server that it is; without one, the dev cluster's own
+    boot_ms: 1000          from the request until it is ready; without it, at once
+    refused: WORDS         it never is, for this reason
 """
 
 import asyncio
@@ -82,29 +85,44 @@ class ToyProvider:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.news.wait(), LOOK_SECONDS if self._is_busy() else None)
                 self.news.clear()
-                for kind, informer in self.kinds.items():
-                    for obj in list(informer):
-                        with suppress(errors.KubeError):  # the next round tries again
-                            await self._see_to(kind, obj)
+                await asyncio.gather(
+                    *[self._see_to(kind, obj) for kind, informer in self.kinds.items() for obj in informer]
+                )
 
     def _is_busy(self) -> bool:
         """Whether something may be due although nothing changes."""
-        return any("deletionTimestamp" in m["metadata"] or not _is_done(m) for m in self.kinds[MACHINES])
+        busy = [m for m in self.kinds[MACHINES] if "deletionTimestamp" in m["metadata"] or not _is_done(m)]
+        return bool(busy) or any(plane["spec"].get("boot_ms") and not _is_done(plane) for plane in self.planes)
+
+    @property
+    def planes(self) -> list[Obj]:
+        return list(self.kinds[CONTROL_PLANES])
 
     async def _see_to(self, kind: Kind, obj: Obj) -> None:
-        if kind is MACHINES:
-            await self._machine(obj)
-        elif "deletionTimestamp" not in obj["metadata"] and not _is_done(obj):
-            await (self._control_plane(obj) if kind is CONTROL_PLANES else self._done(kind, obj))
+        """Beside the others: a cloud makes many machines at a time."""
+        with suppress(errors.KubeError):  # the next round tries again
+            if kind is MACHINES:
+                await self._machine(obj)
+            elif "deletionTimestamp" not in obj["metadata"] and not _is_done(obj):
+                await (self._control_plane(obj) if kind is CONTROL_PLANES else self._done(kind, obj))
 
     async def _control_plane(self, obj: Obj) -> None:
-        meta, owner = obj["metadata"], _cluster_of(obj)
-        if not owner:
+        meta, spec, owner = obj["metadata"], obj["spec"], _cluster_of(obj)
+        if not owner or _age_ms(meta["creationTimestamp"]) < spec.get("boot_ms", 0):
             return
+        if words := spec.get("refused"):
+            if not (obj.get("status") or {}).get("conditions"):
+                trouble = [_condition(kind, "False", "NotCreated", words) for kind in ("Ready", "Available")]
+                await self.cluster.patch_status(
+                    CONTROL_PLANES, meta["name"], {"conditions": trouble}, meta["namespace"]
+                )
+            return
+        file = spec.get("kubeconfig")
+        kubeconfig = await asyncio.to_thread(Path(file).read_bytes) if file else self.kubeconfig
         secret = {
             "metadata": {"name": f"{owner}-kubeconfig", "labels": {CLUSTER_NAME: owner}},
             "type": "cluster.x-k8s.io/secret",
-            "data": {"value": base64.b64encode(self.kubeconfig).decode()},
+            "data": {"value": base64.b64encode(kubeconfig).decode()},
         }
         with suppress(errors.AlreadyExists):
             await self.cluster.create(SECRETS, secret, meta["namespace"])

@@ -232,6 +232,31 @@ def warm_ends(why: r.WarmEnds, _: Say) -> str:
     return f"Warm node returned: {WARM_ENDS[why.cause]}.{idle}"
 
 
+def cluster_needed(why: r.ClusterNeeded, say: Say) -> str:
+    return f"A job needs it. It takes about {duration(why.start_ms)} to come, and {_cluster_cost(why, say)}."
+
+
+def cluster_wanted(why: r.ClusterWanted, say: Say) -> str:
+    return f"A person wants it until {instant(why.until_at)}. It {_cluster_cost(why, say)}."
+
+
+def _cluster_cost(why: r.ClusterNeeded | r.ClusterWanted, say: Say) -> str:
+    return f"costs {say.cash(why.per_hour)}/h on the budget of {why.budget}"
+
+
+CLUSTER_ENDS: Final = {
+    "idle": "nothing uses it",
+    "asked": "a person sent it away",
+    "lease": "its lease ends",
+    "site": "its site has no transient cluster any more",
+}
+
+
+def cluster_ends(why: r.ClusterEnds, _: Say) -> str:
+    unused = f" It was unused for {duration(why.unused_ms)}." if why.unused_ms else ""
+    return f"Cluster returned: {CLUSTER_ENDS[why.cause]}.{unused}"
+
+
 def _runner_up(why: r.PatienceOver | r.NotWorthWaiting, say: Say) -> str:
     return f"; {why.next_offer} costs {say.cash(why.next_cost)}" if why.next_offer else ""
 
@@ -603,6 +628,9 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.HeadroomKept: headroom_kept,
     r.InQuietHours: in_quiet_hours,
     r.JoinsNode: joins_node,
+    r.ClusterEnds: cluster_ends,
+    r.ClusterNeeded: cluster_needed,
+    r.ClusterWanted: cluster_wanted,
     r.KeptWarm: kept_warm,
     r.LeaseEnds: lease_ends,
     r.LeaseNotRenewed: lease_not_renewed,

@@ -75,6 +75,8 @@ class StoryTeller:
                 for hold in (*(ask.hold for ask in event.nodes), *([event.hold] if event.hold else [])):
                     self.holds[hold.id] = sum(part.amount for part in hold.parts)
                 self._say(event.at, f"{self._where(event)} {self.sentence(event.because)}{self._held(event)}")
+            case e.ClusterPromised():
+                self._say(event.at, f"Site {event.site} gets a cluster. {self.sentence(event.because)}")
             case e.PayerChanged(hold=hold):  # its start, which comes next, says why
                 self.holds[hold.id] = sum(part.amount for part in hold.parts)
             case e.ReservePromised():

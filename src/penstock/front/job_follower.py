@@ -6,7 +6,7 @@ never mixes two instants. Each published snapshot enqueues the Job's key in its 
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from penstock.core.ids import job_concerned
 from penstock.core.model import events as e
@@ -14,7 +14,6 @@ from penstock.core.model.lifecycle import ENDED
 from penstock.core.units import MINUTE, Millis
 from penstock.front.event_recorder import EventRecorder
 from penstock.front.home_cluster import live_jobs
-from penstock.front.home_jobs import HomeJobs
 from penstock.front.status import JobSnapshot
 from penstock.journal.journal import Reader, Row, Unwritable
 from penstock.journal.rows import AttemptRow, JobRow
@@ -30,8 +29,17 @@ UNSEEN: Final = (e.LeaseRenewed, e.DeadlineSet, e.AttemptCheckpointed, e.Attempt
 Tables: TypeAlias = dict[str, tuple[JobRow | None, tuple[AttemptRow, ...]]]
 
 
+class FollowedHome(Protocol):
+    """What jobs come from: the home Jobs of a cluster, or the Workloads of a Kueue."""
+
+    ids: dict[str, str]
+
+    def touch(self, our_id: str) -> None:
+        """The journal has a new row about it."""
+
+
 class JobFollower:
-    def __init__(self, homes: Mapping[str, HomeJobs], plane: Plane, reader: Reader) -> None:
+    def __init__(self, homes: Mapping[str, FollowedHome], plane: Plane, reader: Reader) -> None:
         self.homes, self.plane, self.reader = homes, plane, reader
         self.number = 0  #: the last row that was read
         self.currency = "USD"

@@ -9,7 +9,9 @@ from typing import Final
 from penstock.front.home_cluster import ExecutionCluster
 from penstock.front.home_jobs import HomeJobs
 from penstock.front.job_controller import JobController
-from penstock.front.job_follower import JobFollower
+from penstock.front.job_follower import FollowedHome, JobFollower
+from penstock.front.kueue.workload_controller import WorkloadController
+from penstock.front.kueue.workloads import KueueWorkloads
 from penstock.front.uninstall.bring_home import HomeBringer
 from penstock.front.uninstall.sweep import ClusterSweep
 from penstock.journal.journal import Reader
@@ -27,13 +29,17 @@ class Manager:
         reader: Reader,
         kept: Path | None = None,
         others: Iterable[ExecutionCluster] = (),
+        kueues: Iterable[KueueWorkloads] = (),
     ) -> None:
         """`kept`: the file that lists the clusters we are leaving, so that a restart does not accept their Jobs again.
-        `others`: execution clusters that are no home.
+        `others`: execution clusters that are no home. `kueues`: whose Workloads are governed.
         """
         self.plane, self.reader, self.kept = plane, reader, kept
         self.homes = {home.site: home for home in homes}
-        self.follower = JobFollower(self.homes, plane, reader)
+        governed = {kueue.name: kueue for kueue in kueues}
+        followed: dict[str, FollowedHome] = {**self.homes, **governed}
+        self.follower = JobFollower(followed, plane, reader)
+        self.kueues = [WorkloadController(kueue, plane, reader, self.follower) for kueue in governed.values()]
         self.controllers = {
             site: JobController(home, plane, reader, self.follower) for site, home in self.homes.items()
         }
@@ -65,6 +71,8 @@ class Manager:
         self.plane.alarms.set("", "manager", "")
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.follower.follow())
+            for kueue in self.kueues:
+                tasks.create_task(kueue.run())
             for controller in self.controllers.values():
                 tasks.create_task(controller.run())
                 tasks.create_task(self._bring_home(controller))

@@ -38,6 +38,7 @@ COMPLETED: Final = "penstock.dev/completed-indexes"  #: by earlier attempts, unt
 FAILED: Final = "penstock.dev/failed-indexes"  #: the same for those that failed for good
 ENDING: Final = "penstock.dev/ending"  #: why we end it: stopped, lost, refused or failed
 WORDS: Final = "penstock.dev/words"  #: the reason as a sentence
+STARTED: Final = "penstock.dev/started"  #: on a Workload of Kueue: the attempt that began
 #: `JOB.SERVICE`: its pods are called JOB-0.SERVICE and so on, by a headless Service and an EndpointSlice of ours.
 HOST_NAMES: Final = "penstock.dev/host-names"
 OBSTACLE: Final = "penstock.dev/obstacle"  #: what kept this attempt, and not others, from starting here
@@ -52,6 +53,7 @@ NODE: Final = "penstock.dev/node"  #: label: the name of that object, which Jobs
 NODE_ID: Final = "penstock.dev/node-id"  #: the node's id in the journal; some ids are no valid label value
 NODE_DEADLINE: Final = "penstock.dev/node-deadline"  #: when it ends by itself, by the control plane's clock
 ENDS_AT: Final = "penstock.dev/ends-at"  #: the same as RFC 3339, by the cluster's clock: the watchman goes by it
+CLUSTER_SITE: Final = "penstock.dev/site"  #: label of a transient cluster's object: whose cluster it is
 RENTED: Final = "penstock.dev/rented"  #: taint: nobody but its installation's Jobs may use it
 
 # --- annotations of a home Job ---------------------------------------------------------------------------------------

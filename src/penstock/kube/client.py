@@ -75,6 +75,8 @@ PODS: Final = Kind("Pod", "pods")
 NODES: Final = Kind("Node", "nodes", namespaced=False)
 NODE_CLAIMS: Final = Kind("NodeClaim", "nodeclaims", "karpenter.sh/v1", namespaced=False)
 MACHINE_DEPLOYMENTS: Final = Kind("MachineDeployment", "machinedeployments", "cluster.x-k8s.io/v1beta2")
+CLUSTERS: Final = Kind("Cluster", "clusters", "cluster.x-k8s.io/v1beta2")
+CLUSTER_CLASSES: Final = Kind("ClusterClass", "clusterclasses", "cluster.x-k8s.io/v1beta2")
 MACHINES: Final = Kind("Machine", "machines", "cluster.x-k8s.io/v1beta2")
 NAMESPACES: Final = Kind("Namespace", "namespaces", namespaced=False)
 EVENTS: Final = Kind("Event", "events")
@@ -133,7 +135,7 @@ class Cluster:
 
     async def create_when_sent(self, kind: Kind, make: Callable[[], Obj], namespace: str = "") -> Obj:
         """The same of an object that is made in the instant that it leaves, for one that depends on the time. If `make`
-        raises `Unavailable`, nothing is created.
+        raises, nothing is created.
         """
 
         def content() -> bytes:
@@ -172,14 +174,16 @@ class Cluster:
         change = {"metadata": {"ownerReferences": [owner]}}
         return await self._ask("PATCH", kind, kind.path(namespace, name), change, sort=BY_KEY)
 
-    async def apply(self, kind: Kind, obj: Obj, namespace: str, manager: str, *, dry_run: bool = False) -> Obj:
+    async def apply(
+        self, kind: Kind, obj: Obj, namespace: str, manager: str, *, part: str = "", dry_run: bool = False
+    ) -> Obj:
         """Server-side apply: create the object, or change what the manager's last apply had and this one has not. Takes
-        over fields that others set.
+        over fields that others set. `part`: a subresource, like `status`.
         """
         body = {**obj, "apiVersion": kind.api, "kind": kind.name}
         params = {"fieldManager": manager, "force": "true", **({"dryRun": "All"} if dry_run else {})}
-        path = kind.path(namespace, str(obj["metadata"]["name"]))
-        return await self._ask("PATCH", kind, path, body, params=params, sort=APPLY)
+        path = kind.path(namespace, str(obj["metadata"]["name"]), part)
+        return await self._ask("PATCH", kind, path, body, params=params, sort=APPLY, part=part)
 
     async def patch_status(
         self,

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from penstock.core.values import value
-from penstock.kube import annotations, kueue
+from penstock.kube import annotations, kueue_api
+from penstock.kube import kueue as home_queue
 from penstock.kube.gpu_requests import MIG, WHOLE
 
 Json: TypeAlias = dict[str, Any]
@@ -78,8 +79,17 @@ RENTING: Final = (
     _rule("", "nodes", "patch delete"),
     _rule("", "events", "list"),
 )
+#: To govern Workloads of Kueue, only on request: read them and their owners, bound their time, and answer our check.
+#: An AdmissionCheck has no namespace. Of owners, a label is written.
+GOVERNING: Final = (
+    _rule("kueue.x-k8s.io", "workloads", "get list watch patch"),
+    _rule("kueue.x-k8s.io", "workloads/status", "patch"),
+    _rule("kueue.x-k8s.io", "admissionchecks", "get list watch patch"),
+    _rule("kueue.x-k8s.io", "admissionchecks/status", "patch"),
+    *(_rule(group, " ".join(kinds), "get patch") for group, kinds in kueue_api.owner_resources().items()),
+)
 #: Of the watchman: it lists rented objects and deletes those past their deadline, in every namespace.
-WATCHING: Final = (_rule("cluster.x-k8s.io", "machinedeployments", "list delete"),)
+WATCHING: Final = (_rule("cluster.x-k8s.io", "machinedeployments clusters", "list delete"),)
 #: For `penstock exec`, only on request: this right allows everything that those pods may do.
 RUNNING: Final = (_rule("", "pods/exec", "get create"),)  # newer clusters require `create`, too
 
@@ -94,12 +104,13 @@ def rbac(
     secrets: Sequence[str] = (),
     policy: str = "",
     rent: bool = False,
+    kueue: bool = False,
     logins: Logins = NO_OTHERS,
 ) -> list[Json]:
     """A service account in namespace `own` with its rights: read only, or run attempts, or that and manage home Jobs.
     On request it may run commands in pods, and read these Secrets in `own`, which hold kubeconfigs of other clusters,
     and write renewed tokens into them. `policy`: a ConfigMap in `own` with the policy file, to watch. `rent`: it may
-    rent nodes by Karpenter. `logins` get the same rights.
+    rent nodes by Karpenter. `kueue`: it may govern Workloads. `logins` get the same rights.
     """
     subject = [
         {"kind": "ServiceAccount", "name": account, "namespace": own},
@@ -114,9 +125,11 @@ def rbac(
         reading = {**POLICY_READING, "resourceNames": [policy]}
         made += _granted([reading, POLICY_TELLING], f"{account}-policy", subject, own)
     if role == "look":
-        return [*made, *_granted(LOOKING, granted_as(account, own, "look"), subject)]
+        looking = [*LOOKING, *(GOVERNING if kueue else ())]
+        return [*made, *_granted(looking, granted_as(account, own, "look"), subject)]
     name = granted_as(account, own, "act")
     everywhere = [*EVERYWHERE, *([CHECKING_USERS] if role == "home" else []), *(RENTING if rent else ())]
+    everywhere += GOVERNING if kueue else ()
     made += _granted(everywhere, name, subject)
     for namespace in dict.fromkeys((own, *namespaces)):
         rules = (ACTING if role == "act" else ACTING + SHOWING) + (RUNNING if commands else ())
@@ -145,6 +158,15 @@ def _granted(rules: Iterable[Json], name: str, subjects: list[Json], namespace: 
             "subjects": subjects,
         },
     ]
+
+
+# --- Kueue ------------------------------------------------------------------------------------------------------------
+
+
+def admission_check(name: str) -> Json:
+    """What a ClusterQueue names, so that its Workloads wait until money is held for them."""
+    controller = {"controllerName": kueue_api.CONTROLLER}
+    return {"apiVersion": kueue_api.API, "kind": "AdmissionCheck", "metadata": {"name": name}, "spec": controller}
 
 
 # --- the watchman -----------------------------------------------------------------------------------------------------
@@ -212,9 +234,9 @@ def mutation(*, beta: bool = False) -> list[Json]:
     creator. Served from 1.36 on; `beta`: in 1.34 and 1.35 if it is switched on.
     """
     version = f"{ADMISSION}/{'v1beta1' if beta else 'v1'}"
-    labels, queue = "object.metadata.labels", kueue.QUEUE
-    meant = f'"{queue}" in {labels} && {labels}["{queue}"] != "{kueue.NOWHERE}" ? {labels}["{queue}"] : ""'
-    metadata = f'labels: {{"{queue}": "{kueue.NOWHERE}"}}, annotations: {{"{kueue.MEANT}": {meant}}}'
+    labels, queue = "object.metadata.labels", home_queue.QUEUE
+    meant = f'"{queue}" in {labels} && {labels}["{queue}"] != "{home_queue.NOWHERE}" ? {labels}["{queue}"] : ""'
+    metadata = f'labels: {{"{queue}": "{home_queue.NOWHERE}"}}, annotations: {{"{home_queue.MEANT}": {meant}}}'
     managed = f'suspend: true, managedBy: "{annotations.MANAGER}"'
     completed = f"Object{{metadata: Object.metadata{{{metadata}}}, spec: Object.spec{{{managed}}}}}"
     unmanaged = [{"name": "unmanaged", "expression": "!has(object.spec.managedBy)"}]

@@ -153,6 +153,20 @@ class NodeSelection:
 
 
 @value
+class ClusterClassWay:
+    """A whole cluster by Cluster API: which ClusterClass it is made from, and where."""
+
+    cluster_class: str
+    version: str  # of Kubernetes
+    namespace: str
+    management: Access
+    watchman: str = "penstock"  # the namespace with its Lease
+    variables: tuple[tuple[str, str], ...] = ()  # each as JSON
+    workers: tuple[tuple[str, int], ...] = ()  # machines of each worker class
+    up_within_ms: int = 900_000
+
+
+@value
 class ClusterSite:
     """A site that is a cluster: how to connect, and the namespaces we use."""
 
@@ -165,3 +179,4 @@ class ClusterSite:
     room_ms: int = 60_000
     scale_ms: int = 900_000
     places: tuple[tuple[str, NodeSelection], ...] = ()  # by the offer's id
+    transient: ClusterClassWay | None = None  # its cluster comes and goes; None: it is there

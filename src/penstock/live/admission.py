@@ -145,6 +145,10 @@ class Admission:
                 "to the team's 'namespaces' in the sites file.",
             )
 
+    def team_of(self, site: str, namespace: str) -> str:
+        """Who pays for what names no team: the first that lists the namespace, or a team of the namespace's name."""
+        return next(iter(self._owners(site, namespace)), namespace)
+
     def _owners(self, site: str, namespace: str) -> list[str]:
         """The teams that list the namespace; several of them trust each other there."""
         paths = (f"{site}/{namespace}", namespace)
@@ -162,16 +166,16 @@ class Queues:
 
     async def entered(self, team: Team, jobs: int) -> "Entering":
         """Take room for these jobs. Raises `NotAdmitted` if the team's queue would grow too long."""
-        found, at = self.known.get(team.name, (team.queued_jobs, 0.0))
-        if found + self.entering[team.name] + jobs > team.queued_jobs or self.now() - at > FRESH_SECONDS:
+        queued, at = self.known.get(team.name, (team.queued_jobs, 0.0))
+        if queued + self.entering[team.name] + jobs > team.queued_jobs or self.now() - at > FRESH_SECONDS:
             before = self.entered_so_far.get(team.name, 0)
-            found = await asyncio.to_thread(self.count, team.name)
-            found += max(0, self.entered_so_far.get(team.name, 0) - before)  # recorded meanwhile: counted, or not
-            _keep(self.known, team.name, (found, self.now()))
-        if found + self.entering[team.name] + jobs > team.queued_jobs:
+            queued = await asyncio.to_thread(self.count, team.name)
+            queued += max(0, self.entered_so_far.get(team.name, 0) - before)  # recorded meanwhile: counted, or not
+            _keep(self.known, team.name, (queued, self.now()))
+        if queued + self.entering[team.name] + jobs > team.queued_jobs:
             raise NotAdmitted(
                 "QueueFull",
-                f"Team {team.name} has {found:,} jobs in the queue, and may have {team.queued_jobs:,}; wait for some "
+                f"Team {team.name} has {queued:,} jobs in the queue, and may have {team.queued_jobs:,}; wait for some "
                 "to start, or cancel some.",
                 retry_s=FULL_SECONDS,
             )
@@ -198,8 +202,8 @@ class Entering:
     def end(self, *, recorded: bool) -> None:
         queues, team, jobs = self.queues, self.team, self.jobs
         if recorded:
-            found, at = queues.known.get(team, (0, 0.0))
-            _keep(queues.known, team, (found + jobs, at))
+            queued, at = queues.known.get(team, (0, 0.0))
+            _keep(queues.known, team, (queued + jobs, at))
             _keep(queues.entered_so_far, team, queues.entered_so_far.get(team, 0) + jobs)
         queues.entering[team] -= jobs
         if not queues.entering[team]:
@@ -230,9 +234,9 @@ class Growth:
         _keep(self.left, team.name, (left - size, now))
 
 
-def _keep(kept: dict[str, T], team: str, found: T) -> None:
+def _keep(kept: dict[str, T], team: str, value: T) -> None:
     """Keep it as the newest; the least recently used goes when there are too many."""
     kept.pop(team, None)
-    kept[team] = found
+    kept[team] = value
     if len(kept) > MOST_TEAMS:
         del kept[next(iter(kept))]

@@ -89,8 +89,8 @@ class PolicyChanges:
         """
         async with self.doing:
             sites = await asyncio.to_thread(self.read, raw, name, file)
-            said = config_facts.configured(sites)
-            news, stranded = await self.plane.consider(lambda state, rules: _considered(state, rules, said))
+            configured = config_facts.configured(sites)
+            news, stranded = await self.plane.consider(lambda state, rules: _considered(state, rules, configured))
             revision = self.plane.view.revision
             if stranded and not strand:
                 return PolicyOutcome(revision, False, stranded, (), asks(stranded))
@@ -99,8 +99,8 @@ class PolicyChanges:
                 texts = {hashlib.sha256(raw).hexdigest(): raw, **(blobs or {})}
                 await self.plane.tell(*facts, blobs=texts)
             self.text = raw, name
-            await self.plane.configure(said, sites.teams)
-            raised, revision = await self.plane.consider(lambda state, _: raised_by(state, said))
+            await self.plane.configure(configured, sites.teams)
+            raised, revision = await self.plane.consider(lambda state, _: raised_by(state, configured))
             return PolicyOutcome(revision, bool(facts), stranded, raised, _says(revision, bool(facts)))
 
     def read(self, raw: bytes, name: str, file: "PolicyFile | None" = None) -> "SitesFile":
@@ -112,9 +112,9 @@ class PolicyChanges:
 
         if len(raw) > MOST_BYTES:
             raise BadInput(f"{name} has {len(raw):,} bytes, and a policy file has at most {MOST_BYTES:,}.")
-        found = file or parse_policy(raw, name, self.sites)
-        compile_all(found.governance)
-        return governed(self.sites, found)
+        policy = file or parse_policy(raw, name, self.sites)
+        compile_all(policy.governance)
+        return governed(self.sites, policy)
 
     def govern(self, sites: "SitesFile") -> "SitesFile":
         """Another sites file as the policy file in force makes it. Raises `BadInput` if they do not fit."""
@@ -160,8 +160,8 @@ class PolicyChanges:
     async def watch(self) -> None:
         """Reload the file whenever its content changes. What is in force and not in the file is named as drift."""
         while True:
-            found = await asyncio.to_thread(self._digest)
-            if found and found != self.seen:
+            digest = await asyncio.to_thread(self._digest)
+            if digest and digest != self.seen:
                 await self.reload()
             self.note_drift()
             await asyncio.sleep(LOOK_SECONDS)
@@ -187,10 +187,12 @@ class PolicyChanges:
 
 
 def _considered(
-    state: State, rules: Rules, said: tuple[e.Fact, ...]
+    state: State, rules: Rules, configured: tuple[e.Fact, ...]
 ) -> tuple[list[e.CapSet | e.PolicySet], tuple[Stranded, ...]]:
     """What is new, without what only a start tells; and whom it would strand."""
-    news = [fact for fact in config_facts.news(state, said, state.sites) if isinstance(fact, (e.CapSet, e.PolicySet))]
+    news = [
+        fact for fact in config_facts.news(state, configured, state.sites) if isinstance(fact, (e.CapSet, e.PolicySet))
+    ]
     policy = next((fact.policy for fact in news if isinstance(fact, e.PolicySet)), None)
     return news, () if policy is None else stranded_by(state, rules, policy)
 
@@ -224,9 +226,9 @@ def _by(fact: e.CapSet | e.PolicySet, by: str, reason: str, details: str) -> e.C
     return replace(fact, by=by, details=details)
 
 
-def raised_by(state: State, said: tuple[e.Fact, ...]) -> tuple[tuple[str, ...], int]:
+def raised_by(state: State, configured: tuple[e.Fact, ...]) -> tuple[tuple[str, ...], int]:
     """Caps that wait for a person, a sentence each, and the revision in force."""
-    return tuple(one.says for one in config_facts.raised_caps(state, said).values()), state.revision
+    return tuple(cap.says for cap in config_facts.raised_caps(state, configured).values()), state.revision
 
 
 def asks(stranded: tuple[Stranded, ...]) -> str:

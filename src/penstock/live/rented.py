@@ -8,8 +8,10 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
+from penstock.core.fold.clusters import attempts_on
 from penstock.core.fold.ledger import Lease
 from penstock.core.fold.state import Attempt, Node, State
+from penstock.core.ids import is_cluster
 from penstock.core.model.reasons import Reason
 from penstock.core.units import SECOND, Instant, Money
 from penstock.core.values import value
@@ -71,8 +73,9 @@ def rented(state: State, everything: bool = False) -> tuple[RentedThing, ...]:
 def _node(state: State, name: str) -> RentedThing:
     node = state.nodes[name]
     asker, is_warm = state.attempts.get(node.attempt), name in state.warm
-    because = asker.because if asker is not None else node.because if is_warm else None
-    lease, on = state.ledger.leases[name], tuple(node.on)
+    ownerless = is_warm or is_cluster(name)
+    because = asker.because if asker is not None else node.because if ownerless else None
+    lease, on = state.ledger.leases[name], tuple([attempt.id for attempt in attempts_on(state, node)])
     return _thing(node, lease, node.gpus, node.attempt, on, node.asked_at, because, is_warm)
 
 
@@ -122,10 +125,10 @@ def _team(scopes: Iterable[str]) -> str:
 async def leaks(plane: Plane) -> tuple[Leak, ...]:
     """Asks every site now. What came or went meanwhile is no leak: it must be so before and after."""
     before = await plane.consider(lambda state, _: _known(state))
-    found = await asyncio.gather(*(_look(driver) for driver in plane.drivers.values()))
+    listed = await asyncio.gather(*(_look(driver) for driver in plane.drivers.values()))
     after = await plane.consider(lambda state, _: _known(state))
     result: list[Leak] = []
-    for site, seen in zip(plane.drivers, found, strict=True):
+    for site, seen in zip(plane.drivers, listed, strict=True):
         result += _of_site(site, seen, before, after)
     return tuple(result)
 

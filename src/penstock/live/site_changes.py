@@ -110,9 +110,11 @@ class SiteChanges:
         """
         async with self.policies.doing:
             base, file = await asyncio.to_thread(self._read, raw, name)
-            said = config_facts.configured(file)
+            configured = config_facts.configured(file)
             reached = frozenset(self.plane.drivers)
-            change = await self.plane.consider(lambda state, rules: _considered(state, rules, said, name, reached))
+            change = await self.plane.consider(
+                lambda state, rules: _considered(state, rules, configured, name, reached)
+            )
             if change.stranded and not strand:
                 return SitesOutcome(False, (), change.stranded, (), asks(change.stranded))
             facts = tuple(_by(fact, by, reason, details) for fact in change.facts)
@@ -130,9 +132,9 @@ class SiteChanges:
             for site in change.changed:
                 self.drivers.recorded(site.id)
             self.policies.sites, self.applied = base, hashlib.sha256(raw).hexdigest()
-            await self.plane.configure(said, file.teams, file.data_teams)
+            await self.plane.configure(configured, file.teams, file.data_teams)
             await self._close_removed(change)
-            raised, _ = await self.plane.consider(lambda state, _: raised_by(state, said))
+            raised, _ = await self.plane.consider(lambda state, _: raised_by(state, configured))
             changed = bool(change.says or facts)
             return SitesOutcome(changed, change.says, change.stranded, raised, _says(name, change))
 
@@ -143,9 +145,9 @@ class SiteChanges:
         if len(raw) > MOST_BYTES:
             raise BadInput(f"{name} has {len(raw):,} bytes, and a sites file has at most {MOST_BYTES:,}.")
         base = parse_sites(raw, name)
-        if found := self.drivers.needs_restart(self.policies.sites, base):
+        if fixed := self.drivers.needs_restart(self.policies.sites, base):
             raise BadInput(
-                f"{name} needs a restart of Penstock, and nothing was applied: {'; '.join(found)}. Jobs that run go on "
+                f"{name} needs a restart of Penstock, and nothing was applied: {'; '.join(fixed)}. Jobs that run go on "
                 "while it restarts."
             )
         return base, self.policies.govern(base)
@@ -194,8 +196,8 @@ class SiteChanges:
     async def watch(self) -> None:
         """Reload the file whenever its content changes. What is in force and not in the file is named as drift."""
         while True:
-            found = await asyncio.to_thread(digest_of, self.path)
-            if found and found != self.seen:
+            digest = await asyncio.to_thread(digest_of, self.path)
+            if digest and digest != self.seen:
                 await self.reload()
             self.plane.alarms.set("sites drift", "sites drift", self.drift())
             await asyncio.sleep(LOOK_SECONDS)
@@ -218,10 +220,12 @@ def digest_of(path: str) -> str:
 # --- what changes -----------------------------------------------------------------------------------------------------
 
 
-def _considered(state: State, rules: Rules, said: tuple[e.Fact, ...], name: str, reached: frozenset[str]) -> _Change:
+def _considered(
+    state: State, rules: Rules, configured: tuple[e.Fact, ...], name: str, reached: frozenset[str]
+) -> _Change:
     """Raises `BadInput` for what cannot be while things run. `reached`: sites that have a driver."""
     file = Path(name).name
-    told = config_facts.kept_open(state, said, file)
+    told = config_facts.kept_open(state, configured, file)
     sites = {fact.site.id: fact.site for fact in told if isinstance(fact, e.SiteJoined)}
     removed = [site for site in state.sites if site not in sites]
     if wrong := [*_still_used(state, removed, name), *_cannot_change(state, sites)]:

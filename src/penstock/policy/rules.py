@@ -48,6 +48,12 @@ class PolicyRules:
                 return objection
         return ALLOWED
 
+    def for_pool(self, asked: Candidate) -> Verdict:
+        """By the rules in CEL. What the plain keys say of renting is `governance.may_rent`'s."""
+        for objection in self._denials(asked):
+            return objection
+        return ALLOWED
+
     def approvals(self, asked: Candidate, quote: QuoteNumbers) -> tuple[ApprovalNeed, ...]:
         """The rules that want a person's word for this quote; one that fails, or cannot be compiled, wants it, too."""
         quoted = QuotedCandidate(asked, quote.cost, quote.per_hour, quote.run_ms, quote.start_ms)

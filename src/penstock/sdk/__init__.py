@@ -81,9 +81,9 @@ def shelf() -> CheckpointStore:
     return CheckpointStore(place(os.environ.get("PENSTOCK_CHECKPOINT_URL") or Path("checkpoints").absolute().as_uri()))
 
 
-def _report(said: str) -> None:
+def _report(words: str) -> None:
     """One line in one write, so that lines of several processes do not mix."""
-    line = f"penstock: {said}\n"
+    line = f"penstock: {words}\n"
     path = os.environ.get("PENSTOCK_REPORT")
     if not path:
         print(line, end="", flush=True)

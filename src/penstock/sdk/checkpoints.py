@@ -109,8 +109,8 @@ class CheckpointStore:
         return [name for name in self.place.names() if MANIFEST.fullmatch(name)]
 
     def _manifest(self, name: str) -> dict[str, Any]:
-        said: dict[str, Any] = json.loads(b"".join(self.place.blocks(name)))
-        return said
+        manifest: dict[str, Any] = json.loads(b"".join(self.place.blocks(name)))
+        return manifest
 
 
 def _parts(what: bytes | Path) -> Iterator[tuple[str, bytes | Path]]:

@@ -34,5 +34,5 @@ def callback(every_s: float = 300) -> Any:
 
 def resume(output_dir: str) -> str | None:
     """For `resume_from_checkpoint`: the newest checkpoint in the output folder, or None to start from the beginning."""
-    found = sdk.latest()
-    return None if found is None else str(found.to(Path(output_dir) / f"checkpoint-{found.step}"))
+    checkpoint = sdk.latest()
+    return None if checkpoint is None else str(checkpoint.to(Path(output_dir) / f"checkpoint-{checkpoint.step}"))

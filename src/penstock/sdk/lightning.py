@@ -42,7 +42,7 @@ def _save(trainer: Any) -> None:
 
 def resume() -> str | None:
     """For `ckpt_path`: the newest checkpoint as a file here, or None to start from the beginning."""
-    found = sdk.latest()
-    if found is None:
+    checkpoint = sdk.latest()
+    if checkpoint is None:
         return None
-    return str(found.to(Path(tempfile.mkdtemp(prefix="penstock-")) / "resume") / "model.ckpt")
+    return str(checkpoint.to(Path(tempfile.mkdtemp(prefix="penstock-")) / "resume") / "model.ckpt")

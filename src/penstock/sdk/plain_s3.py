@@ -39,16 +39,16 @@ class PlainBucket:
                 yield block
 
     def names(self) -> list[str]:
-        found: list[str] = []
+        keys: list[str] = []
         more = {"list-type": "2", "prefix": f"{self.prefix}/"}
         while more:
             with self._answer("GET", "", more) as answer:
                 page = ET.fromstring(answer.read())
             space = page.tag.partition("}")[0] + "}" if page.tag.startswith("{") else ""
-            found += [row.findtext(f"{space}Key", "") for row in page.iter(f"{space}Contents")]
+            keys += [row.findtext(f"{space}Key", "") for row in page.iter(f"{space}Contents")]
             token = page.findtext(f"{space}NextContinuationToken", "")
             more = {**more, "continuation-token": token} if token else {}
-        return [key.removeprefix(f"{self.prefix}/") for key in found]
+        return [key.removeprefix(f"{self.prefix}/") for key in keys]
 
     def delete(self, name: str) -> None:
         with self._answer("DELETE", self._key(name)):
@@ -114,14 +114,14 @@ class PlainBucket:
             key = hmac.digest(key, part.encode(), "sha256")
         signature = hmac.digest(key, f"AWS4-HMAC-SHA256\n{at}\n{scope}\n{asked}".encode(), "sha256").hex()
         who = f"{os.environ.get('AWS_ACCESS_KEY_ID', '')}/{scope}"
-        said = f"AWS4-HMAC-SHA256 Credential={who}, SignedHeaders={names}, Signature={signature}"
-        return headers | {"Authorization": said}
+        credential = f"AWS4-HMAC-SHA256 Credential={who}, SignedHeaders={names}, Signature={signature}"
+        return headers | {"Authorization": credential}
 
 
 def _refuse(answer: http.client.HTTPResponse, verb: str, key: str) -> None:
     if answer.status >= 300:
-        said = answer.read(500).decode("utf-8", "replace")
-        raise OSError(f"the bucket answers {answer.status} to {verb} {key or 'its list'}: {said}")
+        body = answer.read(500).decode("utf-8", "replace")
+        raise OSError(f"the bucket answers {answer.status} to {verb} {key or 'its list'}: {body}")
 
 
 def _digest(what: bytes | Path) -> str:

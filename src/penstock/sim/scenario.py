@@ -61,10 +61,10 @@ def yardstick(
     """The benchmark's setting."""
     prepared = prepare(known(jobs, knowledge, seed), costs)
     if costs == "l2":
-        found = zones if zones is not None else made_up_zones(jobs, seed)
+        spot_zones = zones if zones is not None else made_up_zones(jobs, seed)
         with_data, data = give_data(prepared, seed)
-        sites = (owned_site(nodes), on_demand_site(costs), *(spot_site(name) for name in found))
-        by_offer = {f"{name}/spot": zone for name, zone in found.items()}
+        sites = (owned_site(nodes), on_demand_site(costs), *(spot_site(name) for name in spot_zones))
+        by_offer = {f"{name}/spot": zone for name, zone in spot_zones.items()}
         rules = (DataRule(COMPANY, sites=("*",)),)
         return Scenario(tuple(with_data), sites, by_offer, data, rules, seed=seed)
     return Scenario(tuple(prepared), (owned_site(nodes), on_demand_site(costs)), {}, seed=seed)
@@ -122,14 +122,14 @@ def _egress(costs: Costs) -> tuple[EgressTier, ...]:
 def give_data(jobs: Iterable[TraceJob], seed: int) -> tuple[list[TraceJob], tuple[DataSet, ...]]:
     """Each job reads one of its group's data sets, which are at home; sizes are keyed by data set."""
     sets: dict[str, DataSet] = {}
-    found = []
+    with_data = []
     for job in jobs:
         name = f"{job.spec.team}-{int(uniform(seed, 'set', job.id) * DATA_SETS_PER_GROUP)}"
         if name not in sets:
             size = 200 * GB * math.exp(1.5 * normal(seed, "size", name))
             sets[name] = DataSet(name, max(1, int(size)), "lab", COMPANY)
-        found.append(replace(job, spec=replace(job.spec, data=(name,))))
-    return found, tuple(sets.values())
+        with_data.append(replace(job, spec=replace(job.spec, data=(name,))))
+    return with_data, tuple(sets.values())
 
 
 def made_up_zones(jobs: Sequence[TraceJob], seed: int) -> dict[str, Zone]:

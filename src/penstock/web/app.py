@@ -25,6 +25,7 @@ from penstock.web.parsing import Parsing
 from penstock.web.routes import (
     approvals,
     audit,
+    clusters,
     control,
     front_doors,
     job_exec,
@@ -105,6 +106,7 @@ def build(
         control,
         stream,
         sites,
+        clusters,
         nodes,
         front_doors,
         money,

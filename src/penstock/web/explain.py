@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.core.model import events as e
-from penstock.core.model.reasons import REASONS
+from penstock.core.model.reasons import REASONS, NothingAllowed
 from penstock.core.model.reasons import Reason as CoreReason
 from penstock.core.units import MINUTE, NEVER, Instant
 from penstock.explain.sentences import Say, sentence
@@ -67,6 +67,13 @@ def says(event: Any, currency: str) -> str:
         return f"A node is rented ahead at {event.offer}. {teller('', currency).sentence(event.because)}"
     if isinstance(event, e.ReleasePromised) or (isinstance(event, e.PayerChanged) and not event.job):
         return teller("", currency).sentence(event.because)
+    if isinstance(event, e.WarmShort) and isinstance(event.because, NothingAllowed):
+        where = f" ({event.because.where})" if event.because.where else ""
+        return f"The warm pool of {event.offer} rents nothing: {event.because.rule}{where}."
+    if isinstance(event, e.ClusterPromised):
+        return f"A cluster is asked for at {event.site}. {teller('', currency).sentence(event.because)}"
+    if isinstance(event, e.ClusterShort):
+        return f"Site {event.site} has no cluster. {teller('', currency).sentence(event.because)}"
     if isinstance(event, e.WarmShort):
         return f"The warm pool of {event.offer} has too few nodes. {teller('', currency).sentence(event.because)}"
     if not getattr(event, "job", ""):
@@ -94,6 +101,8 @@ SHORT: Final[dict[str, str]] = {
     "SiteJoined": "Site {event.site.id} joined.",
     "SiteRemoved": "Site {event.site} was removed from the sites file.",
     "SiteLost": "Site {event.site} cannot be reached.",
+    "ClusterAsked": "A person wants the cluster of site {event.site}.",
+    "ClusterDismissed": "A person sent the cluster of site {event.site} away.",
     "SiteBack": "Site {event.site} is back.",
     "NodesSeen": "{event.offer} reported its nodes.",
     "GuaranteeChanged": "How what is rented at {event.offer} ends without Penstock: {event.guarantee}. {event.words}",

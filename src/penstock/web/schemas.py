@@ -265,6 +265,37 @@ class RentedNodes(Shape):
     nodes: list[RentedNode]
 
 
+class ClusterRequest(Shape):
+    hours: float = Field(description="How long it is wanted.")
+
+
+class TransientClusterShape(Shape):
+    """A site whose cluster comes and goes, and the cluster that it has now."""
+
+    site: str
+    cluster: str = Field(description="Its id; empty: the site has none now.")
+    state: str = Field(description="none, starting, up, draining or ending.")
+    budget: str = Field(description="The scope that pays for it.")
+    price_per_hour: Money
+    used_by: list[str] = Field(description="Attempts that run there or wait for it.")
+    asked_at: At | None
+    deadline_at: At | None = Field(description="It ends by itself then, unless its lease is renewed.")
+    wanted_until: At | None = Field(description="By a person.")
+    unused_since: At | None
+    idle_ms: int = Field(description="How long it stays when nothing uses it.")
+    closed_until: At | None = Field(description="Its provider refused; it is not asked again before.")
+    spent: Money
+    held: Money
+    soft: bool = Field(description="Nobody ends it if Penstock dies.")
+    because: Reason | None = Field(description="Why it was asked for; where there is none, why there is no money.")
+
+
+class TransientClusters(Shape):
+    at: At
+    currency: str
+    clusters: list[TransientClusterShape]
+
+
 class Leak(Shape):
     site: str
     kind: Literal["stray", "missing", "unknown"]

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from penstock.core.model.types import NodeShape, Offer, Site
+from penstock.core.units import SECOND
 from penstock.devcluster import DevCluster, karpenter
 from penstock.drivers.driver import NoCapacity, Unstartable, Work
 from penstock.drivers.kubernetes.scaling import POOL_LABEL
 from penstock.kube.node_selection import NodeSelection, Toleration
 from tests.awaiting import story
-from tests.contract.kit import KubernetesGround, home_job, opened, start
+from tests.contract.kit import NEVER_DISRUPT, KubernetesGround, home_job, no_evictions, opened, start
 
 pytestmark = pytest.mark.slow
 SOLD_OUT = "InsufficientInstanceCapacity: no a100-8x in zone-a"
@@ -51,7 +52,7 @@ class Cloud:
 
 def wanting(name: str, gpus: int, pods: int = 1) -> Work:
     gang: dict[str, Any] = {"parallelism": pods, "completions": pods, "completionMode": "Indexed"} if pods > 1 else {}
-    job = home_job(name, **gang)
+    job = home_job(name, NEVER_DISRUPT, **gang)
     job["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": str(gpus)}
     return Work((), manifest=json.dumps(job))
 
@@ -102,3 +103,18 @@ async def test_a_gang_that_gets_half_of_its_nodes_is_taken_back_and_they_go(
         assert full.value.shortage == ""
         assert cloud.api.ask("GET", f"/api/v1/namespaces/{cloud_namespace}/pods").body["items"] == []
         await here.until_nodes(0)
+
+
+@story
+async def test_with_us_dead_a_job_that_may_not_be_evicted_ends_at_its_deadline_and_then_its_node_goes(
+    cloud: DevCluster, cloud_namespace: str, tmp_path: Path
+) -> None:
+    here = Cloud(cloud, cloud_namespace, tmp_path)
+    await asyncio.to_thread(here.offer, "gpus")
+    await asyncio.to_thread(cloud.apply, no_evictions(cloud_namespace))
+    async with opened(here.ground) as site:
+        deadline_at = here.ground.clock() + 30 * SECOND
+        await site.driver.start(start("a", offer="lab/gpus", width=8, deadline_at=deadline_at), wanting("a", 8))
+        assert len(await asyncio.to_thread(here.nodes)) == 1
+    await here.until_nodes(0)  # nobody of us is alive
+    assert here.ground.clock() >= deadline_at - SECOND

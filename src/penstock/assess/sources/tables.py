@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from penstock.assess.history import JobRecord, Outcome, SourceReading
+from penstock.assess.join import TOLERANCE_MS
 from penstock.assess.sources.reading import NO_GPU, FileClock, coverage_of, read_file, records_of, recurring_key
 from penstock.core.units import Instant
 from penstock.sim.traces.columns import table_of
@@ -93,6 +94,8 @@ class _Reader:
                 raise Unreadable(f"{shown(text)} has characters that cannot be printed")
         submitted_at = self.clock.at(cells["submit"], self._column("submit"))
         started_at = self._started(cells, submitted_at)
+        if started_at is not None and started_at < submitted_at - TOLERANCE_MS:
+            raise Unreadable(f"it starts {(submitted_at - started_at) // 1000} s before it is submitted")
         ended_at = self._ended(cells, started_at)
         if started_at is not None and ended_at is not None and ended_at < started_at:
             raise Unreadable(f"it ends {(started_at - ended_at) // 1000} s before it starts")

@@ -18,7 +18,7 @@ from penstock.core.fold.lease import Lease
 from penstock.core.fold.state import Job, Node, State
 from penstock.core.ids import ahead_node_id
 from penstock.core.model.events import PayerChanged, ReleasePromised, WarmPromised, WarmShort
-from penstock.core.model.reasons import Denial, KeptWarm, Reason, TakesWarmNode, WantedSoon, WarmEnds
+from penstock.core.model.reasons import Denial, KeptWarm, NothingAllowed, Reason, TakesWarmNode, WantedSoon, WarmEnds
 from penstock.core.model.types import Hold, JobSpec, NodeAsk, Offer, Terms, WarmPool
 from penstock.core.units import HOUR, NEVER, PERMILLE, Instant, Millis, step_up
 from penstock.core.values import value
@@ -47,9 +47,10 @@ def tend(choices: Choices) -> None:
     """Bring every pool to its size: give back what is too many, and ask for what is missing."""
     state = choices.state
     for offer in dict.fromkeys((*state.warm_offers, *[node.offer.id for node in state.warm.values()])):
-        size = size_of(state, offer, choices.now)
+        size, pool = size_of(state, offer, choices.now), _pool(state, offer)
+        if pool is not None and size.wanted and _denied_by_rule(choices, state.offers[offer], pool):
+            size = size_of(state, offer, choices.now)
         _give_back(choices, offer, size)
-        pool = _pool(state, offer)
         while pool is not None and len(nodes_of(state, offer)) < size.wanted:
             if not _ask(choices, state.offers[offer], pool, size):
                 break
@@ -79,11 +80,43 @@ def size_of(state: State, offer_id: str, now: Instant) -> PoolSize:
 
 def _may_rent(state: State, offer: Offer, pool: WarmPool) -> bool:
     """What a policy says of renting there at all; who may use the node is asked of each job that would take it."""
-    site = state.sites[offer.site]
     there = any(shape.gpus == pool.gpus for shape in offer.shapes) and offer.sold_by == "node"
-    if quotes.unguarded(state, offer):
+    if quotes.unguarded(state, offer) or _is_forbidden(state, offer):
         return False
-    return there and governance.may_rent(Candidate(JobSpec(pool.gpus), site, offer, (), state.policy))
+    return there and governance.may_rent(_candidate(state, offer, pool))
+
+
+def _is_forbidden(state: State, offer: Offer) -> bool:
+    """By a rule, on record."""
+    return offer.id in state.warm_short and isinstance(state.warm_short[offer.id][1], NothingAllowed)
+
+
+def _candidate(state: State, offer: Offer, pool: WarmPool) -> Candidate:
+    """What the rules are asked about: a plain job of the pool's payer with the GPUs of a node."""
+    payer = dict(scope.split(":", 1) for scope in pool.scopes if ":" in scope)
+    spec = JobSpec(
+        pool.gpus,
+        team=payer.get("team", ""),
+        project=payer.get("project", ""),
+        mig_profile=offer.mig_profile,
+    )
+    return Candidate(spec, state.sites[offer.site], offer, (), state.policy)
+
+
+def _denied_by_rule(choices: Choices, offer: Offer, pool: WarmPool) -> bool:
+    """Whether a rule in CEL forbids it; then that is recorded, and stands until rules or offers change."""
+    state = choices.state
+    if not state.policy.governance.rules:
+        return False
+    known = choices.pools.get(offer.id)
+    if known is None or known[0] is not offer or known[1] is not state.policy:
+        verdict = choices.rules.for_pool(_candidate(state, offer, pool))
+        known = choices.pools[offer.id] = offer, state.policy, verdict
+    verdict = known[2]
+    if not verdict.allowed:
+        because = NothingAllowed(offer.id, verdict.rule, verdict.where)
+        choices.record(WarmShort(choices.now, offer.id, NEVER, because))
+    return not verdict.allowed
 
 
 # --- by forecast -----------------------------------------------------------------------------------------------------
@@ -160,7 +193,7 @@ def _give_back(choices: Choices, offer: str, size: PoolSize) -> None:
         lease = state.ledger.leases[node.id]
         if _lacks_money(lease):
             _shrink(choices, node, lease)
-        elif is_ending(lease):
+        elif lease.is_ending:
             _release(choices, node, "lease")
         elif pool is None or node.gpus != pool.gpus:
             _release(choices, node, "pool")
@@ -168,11 +201,6 @@ def _give_back(choices: Choices, offer: str, size: PoolSize) -> None:
     for node in surplus:
         if paid_until(state.ledger.leases[node.id], now) <= now:
             _release(choices, node, size.cause)
-
-
-def is_ending(lease: Lease) -> bool:
-    """No job should begin on it: it is not renewed, or its end was called back."""
-    return lease.denied or lease.wanted_at < lease.deadline_at or lease.renew_at == NEVER
 
 
 def _lacks_money(lease: Lease) -> bool:
@@ -269,7 +297,7 @@ def may_take(lease: Lease, now: Instant) -> bool:
     a lease that is never renewed, at least half is left.
     """
     young = lease.hold.terms.renewable or 2 * (now - lease.opened_at) <= lease.renew_at - lease.opened_at
-    return not is_ending(lease) and lease.opened_at < now and young
+    return not lease.is_ending and lease.opened_at < now and young
 
 
 def for_job(state: State, job: Job, offer: Offer, now: Instant) -> list[Node]:

@@ -3,21 +3,21 @@ promises something takes a `Choices`.
 """
 
 from penstock.core.decide import quotes
-from penstock.core.decide.rules import BuiltInRules, Rules
+from penstock.core.decide.rules import BuiltInRules, Rules, Verdict
 from penstock.core.fold.apply import APPLY
 from penstock.core.fold.pool import Slots
 from penstock.core.fold.state import Job, State
 from penstock.core.ids import attempt_id
 from penstock.core.model.events import Promise, StartPromised
 from penstock.core.model.reasons import Reason
-from penstock.core.model.types import Hold, NodeAsk, Offer
+from penstock.core.model.types import Hold, NodeAsk, Offer, Policy
 from penstock.core.units import Instant, Millis
 
 
 class Choices:
     """The decisions of one step: every promise is applied as it is made, so the next choice sees it."""
 
-    __slots__ = ("foreseen", "now", "promises", "rules", "state")
+    __slots__ = ("foreseen", "now", "pools", "promises", "rules", "state")
 
     def __init__(self, state: State, now: Instant) -> None:
         self.state, self.now = state, now
@@ -25,6 +25,9 @@ class Choices:
         self.promises: list[Promise] = []
         #: Simulated start delays of the jobs weighed in this step, cached because they are asked for twice.
         self.foreseen: dict[str, Millis] | None = None
+        #: What the rules say of each offer's pool, with the offer and the policy that were asked about: they are asked
+        #: once, not in every step.
+        self.pools: dict[str, tuple[Offer, Policy, Verdict]] = {}
 
     def record(self, promise: Promise) -> None:
         APPLY[type(promise)](self.state, promise)

@@ -12,7 +12,7 @@ from penstock.core.decide.quotes import OfferRate, Quote
 from penstock.core.fold.learned import loss_ppm
 from penstock.core.fold.state import Attempt, Job, Node, State
 from penstock.core.model.types import Offer
-from penstock.core.units import NEVER, PERMILLE, Instant, Millis, Money, ceil_div, cost_of
+from penstock.core.units import PERMILLE, Instant, Millis, Money, ceil_div, cost_of
 
 #: How many nodes of one offer with equally many spare GPUs are considered.
 LOOKED_AT = 8
@@ -72,8 +72,7 @@ def _terms_hold(state: State, job: Job, node: Node) -> bool:
     """Its hold pays for as long a last checkpoint as the job may take, and its lease is not about to end."""
     lease, spec = state.ledger.leases[node.id], job.spec
     terms = lease.hold.terms
-    ending = lease.denied or lease.wanted_at < lease.deadline_at or lease.renew_at == NEVER
-    return not ending and terms.grace_ms >= spec.grace_ms and terms.lease_max_ms == spec.lease_max_ms
+    return not lease.is_ending and terms.grace_ms >= spec.grace_ms and terms.lease_max_ms == spec.lease_max_ms
 
 
 def _seat(state: State, job: Job, offer: Offer, rate: OfferRate, node: Node, left_ms: Millis, now: Instant) -> Quote:

@@ -11,6 +11,7 @@ from heapq import heappop
 from penstock.core.decide import (
     ahead,
     backfill,
+    clusters,
     defragment,
     giveback,
     leases,
@@ -108,9 +109,17 @@ def decide(choices: Choices, rules: Rules) -> None:
     if state.idle:
         giveback.rested(choices)
 
-    # 12. Pools of warm nodes, after that: a node that a job has left may be kept instead of renting one.
+    # 12. Warm nodes and transient clusters, after that: a node that a job has left may be kept instead of renting one.
+    tend(choices)
+
+
+def tend(choices: Choices) -> None:
+    """What is rented for no job in particular."""
+    state = choices.state
     if state.warm_offers or state.warm:
         ahead.tend(choices)
+    if state.clusters.live or state.clusters.kept:
+        clusters.tend(choices)
 
 
 def hear(choices: Choices, rare: RareChanges) -> None:
@@ -429,6 +438,8 @@ def next_deadline(state: State) -> Instant:
         soonest = min(soonest, backfill.next_at(state))
     if state.warm_offers or state.warm:
         soonest = min(soonest, ahead.next_at(state))
+    if state.clusters.live or state.clusters.kept:
+        soonest = min(soonest, clusters.next_at(state))
     if state.governed and state.waiting and not state.paused:
         soonest = min(soonest, _policy_changes_at(state))
     return soonest

@@ -3,8 +3,10 @@
 from penstock.core.decide import limits
 from penstock.core.decide.choices import Choices
 from penstock.core.decide.placement import move, wait_for_money
+from penstock.core.fold.clusters import attempts_on
 from penstock.core.fold.ledger import STOPS_BEFORE_MS, Lease, renew_at, sum_of
 from penstock.core.fold.state import Attempt, Node, State
+from penstock.core.ids import is_cluster
 from penstock.core.model.events import (
     LeaseCalledBack,
     LeaseRenewed,
@@ -50,6 +52,9 @@ def renew(choices: Choices) -> None:
         if not lease.hold.terms.renewable:
             _end_for_good(choices, lease)
             continue
+        if is_cluster(lease.hold.id):
+            _renew_cluster(choices, lease)
+            continue
         most_ms = _needed_ms(state, lease, now) if state.class_rules else NEVER
         if now + most_ms <= lease.deadline_at:
             _renew_no_more(choices, lease)
@@ -68,6 +73,25 @@ def renew(choices: Choices) -> None:
                 _drain_sharers(choices, lease)
         else:
             _deny(choices, lease, renewal)
+
+
+def _renew_cluster(choices: Choices, lease: Lease) -> None:
+    """For as long as its site lets a cluster live. Whoever is still there then stops in time, and goes on elsewhere."""
+    state, now, node = choices.state, choices.now, choices.state.nodes[lease.hold.id]
+    terms = state.clusters.terms.get(node.offer.site)
+    left_ms = 0 if terms is None else node.asked_at + terms.most_ms - now
+    if now + left_ms <= lease.deadline_at:
+        _end_for_good(choices, lease)
+        return
+    renewal = state.ledger.renewal(lease, now, min(state.policy.least_lease_ms, left_ms), left_ms)
+    if not isinstance(renewal, tuple):
+        _deny(choices, lease, renewal)
+        return
+    deadline, parts = renewal
+    charged, again = state.ledger.charge(lease, now), _again(state, lease, now, deadline)
+    choices.record(
+        LeaseRenewed(at=now, hold=lease.hold.id, charged=charged, parts=parts, deadline_at=deadline, renew_at=again)
+    )
 
 
 def _drain_sharers(choices: Choices, lease: Lease) -> None:
@@ -127,7 +151,7 @@ def warn(choices: Choices, noticed: list[tuple[Node | Attempt, str]]) -> None:
     """Nodes that will be taken away: what runs there writes a checkpoint and stops, and is placed anew."""
     state = choices.state
     for subject, words in noticed:
-        for attempt in [state.attempts[name] for name in subject.on] if isinstance(subject, Node) else [subject]:
+        for attempt in attempts_on(state, subject) if isinstance(subject, Node) else [subject]:
             if attempt.phase in ("starting", "running") and attempt.job.phase == "placed":
                 because = NodeTakenSoon(attempt.offer.id, words)
                 choices.record(StopPromised(choices.now, attempt.id, "wait", yields=False, because=because))
@@ -195,4 +219,6 @@ def compare(choices: Choices, readings: list[tuple[Lease, Money]]) -> None:
 
 def _attempts_on(state: State, lease: Lease) -> list[Attempt]:
     node = state.nodes.get(lease.hold.id)
-    return [state.attempts[name] for name in (node.on if node else (lease.hold.id,)) if name in state.attempts]
+    if node is not None:
+        return attempts_on(state, node)
+    return [state.attempts[lease.hold.id]] if lease.hold.id in state.attempts else []

@@ -7,6 +7,7 @@ from dataclasses import replace
 from penstock.core.decide import (
     ahead,
     approvals,
+    clusters,
     colocation,
     guards,
     limits,
@@ -356,7 +357,7 @@ def _record_short(choices: Choices, job: Job, denied: Denial | None) -> None:
         if denied.scope != job.short_of or job.until_at != until:  # otherwise recorded already
             wait_for_money(choices, job, until, denied)
         return
-    opens = [(max(state.closed.get(name, 0), now + MINUTE), name) for name in job.shape.rented]
+    opens = [(max(quotes.closed_until(state, name), now + MINUTE), name) for name in job.shape.rented]
     until, offer = min(opens)
     choices.record(WaitPromised(now, job.id, until, NoRoomThere(offer, until)))
 
@@ -377,6 +378,16 @@ def fund(choices: Choices, job: Job, quote: Quote) -> tuple[Hold, ...] | Denial:
     most_ms = limits.needed_ms(state, job, quote.start_ms) if state.class_rules else NEVER
     if quote.node:
         return ahead.fund(state, job, quote, scopes_of(state, job), most_ms, choices.now)
+    holds = _own_holds(choices, job, quote, most_ms)
+    if not state.clusters.terms or not isinstance(holds, tuple):
+        return holds
+    cluster = clusters.authorise(state, quote.offer, holds, choices.now)
+    return holds if isinstance(cluster, tuple) else cluster
+
+
+def _own_holds(choices: Choices, job: Job, quote: Quote, most_ms: Millis) -> tuple[Hold, ...] | Denial:
+    """For what is rented for this start alone."""
+    state = choices.state
     scopes, things, least_ms = scopes_of(state, job), _things(job, quote), state.policy.least_lease_ms
     holds = state.ledger.authorise(scopes, things, choices.now, least_ms, most_ms)
     if not state.ledger.caps or not isinstance(holds, tuple):
@@ -418,6 +429,10 @@ def fund_all(choices: Choices, starts: list[tuple[Job, Quote]], payer: Job) -> l
     holds = state.ledger.authorise(scopes_of(state, payer), things, choices.now, least_ms, most_ms)
     if not isinstance(holds, tuple):
         return holds
+    for _, quote in starts if state.clusters.terms else ():
+        cluster = clusters.authorise(state, quote.offer, holds, choices.now)
+        if not isinstance(cluster, tuple):
+            return cluster
     left = iter(holds)
     return [tuple([next(left) for _ in some]) for some in wanted]
 
@@ -436,6 +451,8 @@ def promise_rented(
     """With one hold for the attempt, one for each node, or on a node that has one."""
     rate, offer, width = quote.rate, quote.offer, job.spec.gpus
     speed = rate.speed_permille
+    if choices.state.clusters.terms:
+        clusters.call(choices, offer, job.id)
     if quote.node:
         for hold in holds:
             ahead.take(choices, job, hold, because)

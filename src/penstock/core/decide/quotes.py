@@ -5,14 +5,17 @@ Standing GPUs have two prices: the marginal one here, for choosing, and the full
 owned GPU would lose to a cheaper rented one.
 """
 
+from dataclasses import replace
 from math import isqrt
 from typing import Final
 
 from penstock.core.decide import limits
 from penstock.core.decide.rules import preference_of, speed_on
+from penstock.core.fold import clusters
 from penstock.core.fold.learned import loss_ppm
 from penstock.core.fold.state import Job, Shape, State
-from penstock.core.model.types import NodeShape, Offer, Terms, egress_cost, fill
+from penstock.core.ids import site_of
+from penstock.core.model.types import Hold, NodeAsk, NodeShape, Offer, Terms, egress_cost, fill
 from penstock.core.units import GB, HOUR, MICRO, PERMILLE, Instant, Millis, Money, ceil_div, cost_of
 from penstock.core.values import value
 
@@ -64,12 +67,15 @@ def at_any_price(state: State, job: Job, expected_ms: Millis, now: Instant) -> l
     left_ms = expected_ms - job.kept_ms if job.kept_ms < expected_ms else 0
     ways = shape.ways or ways_of(shape, state)
     value = worth_of(state, job) if len(ways) > 1 or state.seats or state.warm else 0  # only needed for ranking
-    calm = not (state.lost_sites or state.probing or state.closed or state.unproved)
+    calm = not (state.lost_sites or state.probing or state.closed or state.unproved or state.clusters.terms)
     for offer, rate in ways:
         if (calm and rate.endless) or available(state, offer, rate, job.spec.gpus, now):
             copy_ms = copying_ms(state, job, offer, now) if job.spec.data else 0
             loss = loss_of(state, offer)
-            quotes.append(quote(shape, offer, rate, left_ms, loss=loss, value_per_hour=value, copy_ms=copy_ms))
+            if state.clusters.terms:
+                copy_ms = max(copy_ms, cluster_start_ms(state, offer.site, now))
+            made = quote(shape, offer, rate, left_ms, loss=loss, value_per_hour=value, copy_ms=copy_ms)
+            quotes.append(with_cluster(state, made, now) if state.clusters.terms else made)
     return ranked(state, job, quotes, now) if len(quotes) > 1 else quotes
 
 
@@ -114,6 +120,30 @@ def quote(
     cost = rate.once - (-rate.price_per_hour * billed_ms // HOUR)
     late = cost_of(value_per_hour, unbilled_ms + billed_ms - run_ms) if value_per_hour else 0
     return Quote(offer, rate, cost, start_ms, run_ms, cost + late)
+
+
+def cluster_start_ms(state: State, site: str, now: Instant) -> Millis:
+    """How long until its transient cluster is up; 0: it is, or the site's cluster is always there."""
+    terms, node = state.clusters.terms.get(site), clusters.cluster_at(state, site)
+    if terms is None or (node is not None and node.phase != "asked"):
+        return 0
+    return max(0, (now if node is None else node.asked_at) + terms.offer.start_ms - now)
+
+
+def with_cluster(state: State, quote: Quote, now: Instant) -> Quote:
+    """With the fee of a transient cluster for as long as this job would be the only one there: until it is up, and by
+    how much it is expected to outlive the others. `colocation` has the same rule for nodes.
+    """
+    terms = state.clusters.terms.get(quote.offer.site)
+    if terms is None:
+        return quote
+    there = [state.attempts[name] for name in state.clusters.used_by.get(quote.offer.site, ())]
+    lasts_ms = max([state.remaining(attempt.job, attempt.done_ms(now)) for attempt in there], default=0)
+    stays_ms = quote.start_ms + quote.run_ms
+    alone_ms = stays_ms * stays_ms // max(1, stays_ms + lasts_ms)
+    once = terms.offer.extras.launch_fee if clusters.cluster_at(state, quote.offer.site) is None else 0
+    fee = once + cost_of(terms.offer.shapes[0].price_per_hour + terms.offer.extras.per_hour, alone_ms)
+    return replace(quote, cost=quote.cost + fee, total=quote.total + fee)
 
 
 def _spare_who_is_late(state: State, job: Job, quotes: list[Quote], now: Instant) -> None:
@@ -211,6 +241,10 @@ def node_terms(offer: Offer, shape: NodeShape, grace_ms: Millis, lease_max_ms: M
     )
 
 
+def whole_node(hold: Hold, gpus: int) -> NodeAsk:
+    return NodeAsk(hold.id, gpus, hold)
+
+
 def node_rate(offer: Offer, terms: Terms, gpus: int) -> OfferRate:
     return OfferRate((gpus,), (terms,), terms.price_per_hour, terms.fees, PERMILLE, _is_endless(offer))
 
@@ -227,7 +261,15 @@ def _ceiling(size: NodeShape) -> Money:
 def available(state: State, offer: Offer, rate: OfferRate, width: int, now: Instant) -> bool:
     if (state.lost_sites or state.probing or state.closed or state.unproved) and _shut(state, offer, now):
         return False
+    if state.clusters.terms and clusters.is_shut(state, offer, now):
+        return False
     return rate.endless or _within_limits(state, offer, rate, width)
+
+
+def closed_until(state: State, offer: str) -> Instant:
+    """By the refusals of its provider, or of that of its site's transient cluster."""
+    terms = state.clusters.terms.get(site_of(offer))
+    return max(state.closed.get(offer, 0), state.closed.get(terms.offer.id, 0) if terms is not None else 0)
 
 
 def _shut(state: State, offer: Offer, now: Instant) -> bool:

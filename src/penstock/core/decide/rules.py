@@ -66,6 +66,12 @@ class Rules(Protocol):
         """Must depend on nothing but what is asked."""
         ...
 
+    def for_pool(self, asked: Candidate) -> Verdict:
+        """Whether a rule that people wrote forbids to rent there before a job asks. `asked.spec` is a plain job with
+        the GPUs of a node, of whoever pays for the pool. Likewise pure.
+        """
+        ...
+
     def approvals(self, asked: Candidate, quote: QuoteNumbers) -> tuple[ApprovalNeed, ...]:
         """The rules by which a person must approve a burst at this quote. Likewise pure; asked when a job would burst,
         and only under a policy that has such rules.
@@ -79,6 +85,9 @@ class BuiltInRules:
     def verdict(self, asked: Candidate) -> Verdict:
         for objection in built_in_objections(asked):
             return objection
+        return ALLOWED
+
+    def for_pool(self, asked: Candidate) -> Verdict:  # noqa: ARG002 - there are none
         return ALLOWED
 
     def approvals(self, asked: Candidate, quote: QuoteNumbers) -> tuple[ApprovalNeed, ...]:  # noqa: ARG002 - never asks
@@ -109,6 +118,12 @@ def in_file(where: str) -> str:
 def is_open(asked: Candidate) -> str:
     """What runs there stays until it ends."""
     return "the offer is closed" if asked.offer.closed else ""
+
+
+def is_for_such_jobs(asked: Candidate) -> str:
+    """A site may be for jobs of one door alone: what waits in Kueue is started there, and nothing else."""
+    only = asked.site.only
+    return f"{asked.site.id} takes only jobs that need {only}" if only and only not in asked.spec.needs else ""
 
 
 def fits_at_all(asked: Candidate) -> str:
@@ -235,6 +250,7 @@ def may_be_lost(asked: Candidate) -> str:
 #: In the order they are asked; the first that objects is the reason on record.
 ALWAYS: Final = (
     is_open,
+    is_for_such_jobs,
     fits_at_all,
     gpu_wanted,
     finds_what_it_needs,

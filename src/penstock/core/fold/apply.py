@@ -8,7 +8,7 @@ late (an end after a loss, an answer to something that is gone) change nothing: 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from penstock.core.fold import governed, money, retries, warm
+from penstock.core.fold import clusters, governed, money, retries, warm
 from penstock.core.fold.attempts import (
     attempt_checkpointed,
     attempt_ended,
@@ -129,6 +129,7 @@ def policy_set(state: State, event: e.PolicySet) -> None:
     if other_shapes:
         regroup(state)
     judge_anew(state)
+    warm.judge_again(state)
 
 
 def value_set(state: State, event: e.ValueSet) -> None:
@@ -157,6 +158,7 @@ def period_opened(state: State, event: e.PeriodOpened) -> None:
     state.ledger.open_period(event.starts_at, event.ends_at, event.period)
     state.changes.note_rare().room.update(dict.fromkeys(state.short))
     warm.ask_again(state)
+    clusters.ask_again(state)
 
 
 def cap_set(state: State, event: e.CapSet) -> None:
@@ -167,6 +169,7 @@ def cap_set(state: State, event: e.CapSet) -> None:
         state.ledger.file_caps[event.scope] = (event.per_period, event.per_hour)
     state.changes.note_rare().room[event.scope] = None
     warm.ask_again(state)
+    clusters.ask_again(state)
     if event.per_period is not None and (before is None or event.per_period < before):
         state.changes.note_rare().stale = True
 
@@ -243,6 +246,10 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.CapRaiseDenied: cap_raise_denied,
     e.CapSet: cap_set,
     e.ClockJumped: clock_jumped,
+    e.ClusterAsked: clusters.cluster_asked,
+    e.ClusterDismissed: clusters.cluster_dismissed,
+    e.ClusterPromised: clusters.cluster_promised,
+    e.ClusterShort: clusters.cluster_short,
     e.DataSetRegistered: data_set_registered,
     e.DemandForecast: warm.demand_forecast,
     e.DeadlineSet: money.deadline_set,

@@ -5,7 +5,7 @@ Actions are noted here, where the promise becomes state, so that what is said an
 
 from typing import Final
 
-from penstock.core.fold import governed, money, retries
+from penstock.core.fold import clusters, governed, money, retries
 from penstock.core.fold.learned import Losses
 from penstock.core.fold.queue import count_use, dequeue, enqueue, prove
 from penstock.core.fold.state import Attempt, Job, Node, State, launch_action, start_action, without
@@ -149,6 +149,8 @@ def _note_needs(state: State, event: e.StartPromised, attempt: Attempt) -> None:
         state.probing.setdefault(offer.id, attempt.id)
     if event.nodes:
         _ask_for_nodes(state, event.nodes, attempt)
+    if state.clusters.terms:
+        clusters.joins(state, attempt)
     attempt.after = tuple([other for other in event.after if other in state.attempts])
     for other in attempt.after:
         state.followers.setdefault(other, []).append(attempt)
@@ -428,6 +430,8 @@ def _over(state: State, attempt: Attempt, outcome: str, billed: bool, leaves: bo
         _leave(state, attempt)
         state.changes.freed = True
     job, offer = attempt.job, attempt.offer
+    if state.clusters.used_by:
+        clusters.leaves(state, attempt)
     if job.spec.gpus in state.away:
         state.away[job.spec.gpus].pop(attempt.id, None)
         state.on_demand.pop(attempt.id, None)

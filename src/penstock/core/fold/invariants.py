@@ -6,6 +6,7 @@ check(state)        # raises AssertionError with the first that is broken; linea
 from typing import Any
 
 from penstock.core.fold.state import Attempt, Job, State, open_request
+from penstock.core.ids import is_cluster
 from penstock.core.units import NEVER, Money
 
 
@@ -21,6 +22,7 @@ def check(state: State) -> None:
     _check_kept(state)
     _check_nodes(state)
     _check_warm(state)
+    _check_clusters(state)
     for attempt in state.attempts.values():
         sold = attempt.offer.sold_by == "attempt" and not state.standing(attempt.offer)
         assert not sold or attempt.lease in state.ledger.leases, f"attempt {attempt.id} has no hold"
@@ -89,7 +91,8 @@ def _check_bills(state: State) -> None:
     assert list(state.bills) == list(state.ledger.leases), "a hold has no bill"
     for name, lease in state.ledger.leases.items():
         owner = state.bills[name].owner
-        assert (owner is None) == (name in state.warm or _is_returned(state, name)), f"hold {name} has owner {owner}"
+        ownerless = name in state.warm or is_cluster(name) or _is_returned(state, name)
+        assert (owner is None) == ownerless, f"hold {name} has owner {owner}"
         if owner is not None:
             held[owner] += lease.held
     jobs: dict[Job, Money] = {}
@@ -113,6 +116,19 @@ def _check_warm(state: State) -> None:
         assert not node.on, f"node {name} is warm with {list(node.on)} on it"
         assert not node.open, f"node {name} is warm, and jobs may join it without paying"
         assert node.payer == state.ledger.leases[name].hold.scopes, f"node {name} is paid by {node.payer}"
+
+
+def _check_clusters(state: State) -> None:
+    """A site has at most one cluster, and what runs there has one."""
+    clusters = state.clusters
+    live = {node.offer.site: node.id for node in state.nodes.values() if is_cluster(node.id)}
+    assert live == clusters.live, f"clusters are {live}, and known as {clusters.live}"
+    assert len(live) == sum(is_cluster(name) for name in state.nodes), "a site has two clusters"
+    for site, users in clusters.used_by.items():
+        assert site in live, f"{list(users)} use a cluster at {site} that is not there"
+        assert all(state.attempts[name].offer.site == site for name in users), f"{list(users)} are not all at {site}"
+    for site in live:
+        assert (site in clusters.unused_at) != bool(clusters.used_by.get(site)), f"{site}: is its cluster used?"
 
 
 def _check_limits(state: State) -> None:

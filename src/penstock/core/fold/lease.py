@@ -3,7 +3,7 @@
 from typing import Final, TypeAlias
 
 from penstock.core.model.types import Hold, Part
-from penstock.core.units import Instant, Money
+from penstock.core.units import NEVER, Instant, Money
 
 Parts: TypeAlias = tuple[Part, ...]
 #: No instant: what is settled is renewed at none.
@@ -58,6 +58,11 @@ class Lease:
     @property
     def held(self) -> Money:
         return sum_of(self.parts)
+
+    @property
+    def is_ending(self) -> bool:
+        """Nothing should begin on it: it is not renewed, or its end was called back."""
+        return self.denied or self.wanted_at < self.deadline_at or self.renew_at == NEVER
 
     @property
     def worst_at(self) -> Instant:

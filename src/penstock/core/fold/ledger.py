@@ -171,8 +171,14 @@ class Ledger:
         return self._cover(lease.hold.terms, lease.charged_to, lease.opened_at, deadline_at)
 
     def cover_from(self, lease: Lease, now: Instant) -> Parts:
-        """What must still be held to the deadline it has, once what was metered by now is charged."""
-        return self._cover(lease.hold.terms, now, lease.opened_at if lease.asked else now, lease.deadline_at)
+        """What must still be held to the deadline it has, once what was metered by now is charged: never more than is
+        left of what is held. Two sums that are rounded up may be a unit more than one, and a cap has none to spare.
+        """
+        cover = self._cover(lease.hold.terms, now, lease.opened_at if lease.asked else now, lease.deadline_at)
+        left = {part.period: part.amount for part in lease.parts}
+        for part in self.charge(lease, now):
+            left[part.period] = left.get(part.period, 0) - part.amount
+        return tuple([Part(part.period, min(part.amount, max(0, left.get(part.period, 0)))) for part in cover])
 
     def exposure(self) -> tuple[Money, Instant]:
         """If Penstock died now: at most this much more would be spent, the last of it then."""
@@ -320,12 +326,12 @@ class Ledger:
             length = later_than - now + least_ms
         asked_least = False
         while True:
-            found = self._fitting(capped, wanted, now, opened_at, mine, length, gentle=length > least_ms)
-            if isinstance(found, list):
-                return now + length, found
+            fits = self._fitting(capped, wanted, now, opened_at, mine, length, gentle=length > least_ms)
+            if isinstance(fits, list):
+                return now + length, fits
             shorter = max(least_ms, length // 2)
             if shorter == length or now + shorter <= later_than:
-                return found
+                return fits
             if not asked_least and shorter > least_ms and now + least_ms > later_than:
                 asked_least = True
                 least = self._fitting(capped, wanted, now, opened_at, mine, least_ms, gentle=False)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from penstock.core.fold import governed, retries, warm
+from penstock.core.fold import clusters, governed, retries, warm
 from penstock.core.fold.attempts import (
     WANTS_A_PERSON,
     begin_if_ready,
@@ -17,7 +17,7 @@ from penstock.core.fold.pool import Pool
 from penstock.core.fold.queue import judge_anew, keep_no_longer
 from penstock.core.fold.state import Node, State, without
 from penstock.core.fold.transitions import move_node, touch_offer
-from penstock.core.ids import site_of, standing_node
+from penstock.core.ids import is_cluster, site_of, standing_node
 from penstock.core.model import events as e
 from penstock.core.model.actions import ReleaseNode
 from penstock.core.model.types import Offer
@@ -26,7 +26,11 @@ from penstock.core.units import NEVER
 
 def site_joined(state: State, event: e.SiteJoined) -> None:
     site = event.site
+    before = state.sites.get(site.id)
     state.sites[site.id] = site
+    if site.cluster is not None:
+        known = before.cluster.offer if before is not None and before.cluster is not None else None
+        _note_watchman(state, known, site.cluster.offer)
     for gone in [o.id for o in state.offers.values() if o.site == site.id and o.id not in {x.id for x in site.offers}]:
         state.offers.pop(gone)
         state.unproved.pop(gone, None)
@@ -40,6 +44,7 @@ def site_joined(state: State, event: e.SiteJoined) -> None:
     state.changes.freed = True
     set_open(state)
     warm.note_pools(state)
+    clusters.note_sites(state)
     judge_anew(state)
 
 
@@ -60,7 +65,7 @@ def guarantee_changed(state: State, event: e.GuaranteeChanged) -> None:
     """Caps are hard or soft there from now on, and a policy that demands hard caps opens or closes it. What is rented
     already stays.
     """
-    offer = state.offers.get(event.offer)
+    offer = clusters.offer_of(state, event.offer)
     if offer is None:
         return
     if event.guarantee == offer.guarantee:
@@ -79,7 +84,7 @@ def site_removed(state: State, event: e.SiteRemoved) -> None:
     judge_anew(state)  # first: nodes there may be reserved for a job
     del state.sites[event.site]
     state.lost_sites.pop(event.site, None)
-    for name in [name for name in (*state.offers, *state.pools) if site_of(name) == event.site]:
+    for name in [n for n in (*state.offers, *state.pools, *state.unproved, *state.closed) if site_of(n) == event.site]:
         state.offers.pop(name, None)
         state.pools.pop(name, None)
         state.on_node.pop(name, None)
@@ -88,6 +93,9 @@ def site_removed(state: State, event: e.SiteRemoved) -> None:
         state.refusals.pop(name, None)
         state.probing.pop(name, None)
     warm.note_pools(state)
+    clusters.note_sites(state)
+    state.clusters.kept.pop(event.site, None)
+    state.clusters.short.pop(event.site, None)
     if not state.offers:  # without offers nothing is judged: what the last verdicts allowed is not there
         for shape in state.shape_list:
             shape.standing, shape.rented, shape.excluded = (), (), ()
@@ -163,10 +171,10 @@ def node_ready(state: State, event: e.NodeReady) -> None:
     move_node(state, node, "idle")
     node.idle_at = event.at
     saw_capacity(state, node.offer)
-    if not node.on:
+    if not node.on and not is_cluster(node.id):
         state.changes.note_rare().idle.append(node)
         governed.rests(state, node)
-    for attempt in [state.attempts[name] for name in node.on]:
+    for attempt in clusters.attempts_on(state, node):
         attempt.missing = without(attempt.missing, node.id)
         begin_if_ready(state, attempt)
 
@@ -178,7 +186,7 @@ def node_refused(state: State, event: e.NodeRefused) -> None:
     state.changes.note_rare().refused.append((node.offer, event.retry_ms))
     if event.shortage in WANTS_A_PERSON:
         alarm(state, event.shortage, f"{node.offer.id}: {event.words}")
-    for attempt in [state.attempts[name] for name in node.on]:
+    for attempt in clusters.attempts_on(state, node):
         if attempt.phase == "promised":
             retries.failed(state, attempt, "full", event.words, event.retry_ms)
     _gone(state, node, billed=event.billed, refused=True)
@@ -222,10 +230,16 @@ def _gone(state: State, node: Node, billed: bool, lost: bool = False, refused: b
     if billed:
         saw(state, node.offer, state.at - node.asked_at, lost)
     state.changes.closing.append((state.ledger.leases[node.id], billed, leaves))
-    # Running attempts get their own AttemptLost, with the work they kept; those waiting for it cannot start.
-    for attempt in [state.attempts[name] for name in node.on]:
+    # Running attempts get their own AttemptLost, with the work they kept; those waiting for it cannot start. Of a
+    # cluster nobody is left who could say it: what ran there went with it.
+    attempts = clusters.attempts_on(state, node)
+    if is_cluster(node.id):
+        clusters.went(state, node)
+    for attempt in attempts:
         if attempt.phase == "promised":
             lose(state, attempt.id, attempt.resume_ms, billed and not refused)
+        elif is_cluster(node.id):
+            lose(state, attempt.id, attempt.kept_ms, billed=True)
 
 
 def _standing_node(state: State, node_id: str, up: bool) -> None:

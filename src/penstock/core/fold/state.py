@@ -14,12 +14,13 @@ from penstock.core.fold.learned import Losses, Starts, Uplink
 from penstock.core.fold.ledger import Lease, Ledger
 from penstock.core.fold.pool import Pool, Slots
 from penstock.core.fold.runtimes import LifeTable, Recent, Runtimes
+from penstock.core.fold.site_clusters import SiteClusters
 from penstock.core.ids import is_ahead
 from penstock.core.model.actions import Action, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
 from penstock.core.model.events import ApprovalAnswered, ApprovalAsked, CapRaiseAsked, DemandForecast, StartPromised
 from penstock.core.model.governance import ClassRule, ShapedBy, TeamRule
 from penstock.core.model.lifecycle import AttemptPhase, JobPhase, NodePhase
-from penstock.core.model.reasons import Denial, Reason, StartFailed
+from penstock.core.model.reasons import Denial, NothingAllowed, Reason, StartFailed
 from penstock.core.model.types import STANDING, DataSet, JobSpec, Offer, Policy, Site
 from penstock.core.units import NEVER, PERMILLE, Instant, Millis, Money
 from penstock.core.values import value
@@ -320,13 +321,13 @@ class Touched:
 class State:
     __slots__ = (
         "aim", "alarms", "approvals", "at", "at_once", "attempts", "away", "bills", "busy_since", "changes",
-        "class_preempts", "class_rules", "closed", "data", "delay_costs", "demand", "egress", "ended", "followers",
-        "forecast", "gated", "governed", "history", "hours", "idle", "in_use", "jobs", "lane_of", "lanes", "ledger",
-        "line", "losses", "lost_sites", "newest", "nodes", "numbered", "offers", "on_demand", "on_node", "owed",
-        "paused", "policy", "pools", "probing", "promised", "raises", "refusals", "renewals", "replicas", "reserved",
-        "retries", "revision", "run_ends", "seats", "seq", "shape_list", "shapes", "short", "sites", "stale_shapes",
-        "starts", "steps", "suspended", "team_rules", "team_shares", "timers", "touched", "unproved", "uses",
-        "value_per_hour", "waiting", "warm", "warm_numbered", "warm_offers", "warm_short", "yielding",
+        "class_preempts", "class_rules", "closed", "clusters", "data", "delay_costs", "demand", "egress", "ended",
+        "followers", "forecast", "gated", "governed", "history", "hours", "idle", "in_use", "jobs", "lane_of", "lanes",
+        "ledger", "line", "losses", "lost_sites", "newest", "nodes", "numbered", "offers", "on_demand", "on_node",
+        "owed", "paused", "policy", "pools", "probing", "promised", "raises", "refusals", "renewals", "replicas",
+        "reserved", "retries", "revision", "run_ends", "seats", "seq", "shape_list", "shapes", "short", "sites",
+        "stale_shapes", "starts", "steps", "suspended", "team_rules", "team_shares", "timers", "touched", "unproved",
+        "uses", "value_per_hour", "waiting", "warm", "warm_numbered", "warm_offers", "warm_short", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -386,14 +387,14 @@ class State:
         self.at_once: dict[str, int] = {}  #: by team with a limit: GPUs that its jobs have or are promised
         self.egress: dict[tuple[str, str], int] = {}  #: by team with a limit, and period: bytes of declared outputs
         self.busy_since: dict[int, Instant] = {}  #: by a trigger's threshold: since when utilisation has reached it
-        self.run_ends: list[
-            tuple[Instant, int, Attempt]
-        ] = []  #: when a running attempt must stop for its class's limit
+        self.run_ends: list[tuple[Instant, int, Attempt]] = []  #: when attempts must stop for their class's limit
         self.idle: dict[str, Node] = {}  #: rented nodes that are kept though nothing is on them
+        self.clusters = SiteClusters()  #: transient ones; empty where no site has one
         #: Nodes that were rented ahead, or kept, and that no job has taken: asked for, or idle. Each is its pool's.
         self.warm: dict[str, Node] = {}
         self.warm_offers: dict[str, Offer] = {}  #: offers with a pool
-        self.warm_short: dict[str, tuple[Instant, Denial]] = {}  #: pools without money: asked again then, and why
+        #: Pools without money, or that a rule forbids: asked again then, and why.
+        self.warm_short: dict[str, tuple[Instant, Denial | NothingAllowed]] = {}
         self.warm_numbered = 0  #: nodes that were rented ahead so far
         self.demand = HourlyDemand()
         self.forecast: DemandForecast | None = None  #: the latest
@@ -518,6 +519,7 @@ class State:
         if self.warm_offers or self.warm_numbered:
             yield (list(self.warm), list(self.warm_offers), list(self.warm_short.items()), self.warm_numbered)
             yield (self.forecast, _plain(self.demand, ()))
+        yield from self.clusters.canonical()
         if ledger.file_caps:  # older journals have none, and keep their digests
             yield list(ledger.file_caps.items())
         yield [(key, a.cap, a.held, a.spent) for key, a in ledger.accounts.items()]

@@ -9,6 +9,7 @@ from penstock.core.fold.attempts import close_to_others
 from penstock.core.fold.state import Node, State, launch_action
 from penstock.core.fold.transitions import touch_node
 from penstock.core.model import events as e
+from penstock.core.model.reasons import NothingAllowed
 
 
 def warm_promised(state: State, event: e.WarmPromised) -> None:
@@ -52,6 +53,12 @@ def ask_again(state: State) -> None:
     state.warm_short.clear()
 
 
+def judge_again(state: State) -> None:
+    """Rules or offers have changed: pools that a rule forbade may rent."""
+    for name in [name for name, (_, because) in state.warm_short.items() if isinstance(because, NothingAllowed)]:
+        del state.warm_short[name]
+
+
 def demand_forecast(state: State, event: e.DemandForecast) -> None:
     state.forecast = event
 
@@ -61,3 +68,4 @@ def note_pools(state: State) -> None:
     state.warm_offers = {offer.id: offer for offer in state.offers.values() if offer.warm is not None}
     for name in [name for name in state.warm_short if name not in state.warm_offers]:
         del state.warm_short[name]
+    judge_again(state)

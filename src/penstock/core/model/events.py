@@ -6,7 +6,7 @@ change what is decided: first what ends and frees, then what begins, then what p
 
 from typing import Final, Literal, TypeAlias, get_args
 
-from penstock.core.model.reasons import Denial, Obstacle, Reason, Shortage, StartFailed
+from penstock.core.model.reasons import Denial, NothingAllowed, Obstacle, Reason, Shortage, StartFailed
 from penstock.core.model.types import DataSet, Guarantee, Hold, JobSpec, NodeAsk, Part, PodCounts, Policy, Site
 from penstock.core.units import Instant, Millis, Money
 from penstock.core.values import value
@@ -214,6 +214,27 @@ class ResumeRequested:
 
     at: Instant
     job: str
+    by: str = ""
+    details: str = ""
+
+
+@value
+class ClusterAsked:
+    """A person wants the transient cluster of a site to be up until then, whether jobs need it or not."""
+
+    at: Instant
+    site: str
+    until_at: Instant
+    by: str = ""
+    details: str = ""
+
+
+@value
+class ClusterDismissed:
+    """A person wants it to go: no attempt starts there any more, and it goes after the last one."""
+
+    at: Instant
+    site: str
     by: str = ""
     details: str = ""
 
@@ -629,10 +650,33 @@ class PayerChanged:
 
 @value
 class WarmShort:
-    """A pool has fewer nodes than it should: its budget has no room. It is asked again then, or when caps change."""
+    """A pool has fewer nodes than it should: its budget has no room, or a rule forbids it. It is asked again then, or
+    when caps or rules change.
+    """
 
     at: Instant
     offer: str
+    until_at: Instant
+    because: Denial | NothingAllowed
+
+
+@value
+class ClusterPromised:
+    """A transient cluster is asked for, on the budget that its site names."""
+
+    at: Instant
+    site: str
+    ask: NodeAsk
+    because: Reason
+    job: str = ""  # whose start needs it; empty: a person wants it
+
+
+@value
+class ClusterShort:
+    """A person wants this site's cluster, and its budget has no room. It is asked again then, or when caps change."""
+
+    at: Instant
+    site: str
     until_at: Instant
     because: Denial
 
@@ -811,6 +855,8 @@ Fact: TypeAlias = (
     | SuspendRequested
     | ResumeRequested
     | MoveRequested
+    | ClusterAsked
+    | ClusterDismissed
     | ApprovalAnswered
     | TokenIssued
     | TokenRevoked
@@ -830,6 +876,8 @@ Promise: TypeAlias = (
     | WarmPromised
     | PayerChanged
     | WarmShort
+    | ClusterPromised
+    | ClusterShort
     | ReservePromised
     | ValueSet
     | StopPromised
@@ -866,6 +914,8 @@ _ID: Final[dict[type, str]] = {
     SuspendRequested: "job",
     ResumeRequested: "job",
     MoveRequested: "job",
+    ClusterAsked: "site",
+    ClusterDismissed: "site",
     ApprovalAnswered: "job",
     TokenIssued: "token",
     TokenRevoked: "token",

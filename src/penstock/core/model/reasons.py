@@ -181,6 +181,36 @@ class WarmEnds:
 
 
 @value
+class ClusterNeeded:
+    """A transient cluster is asked for: a job starts at its site, and there is none."""
+
+    budget: str  # the scope that pays
+    per_hour: Money
+    start_ms: Millis
+    source: str
+    kind: Literal["ClusterNeeded"] = "ClusterNeeded"
+
+
+@value
+class ClusterWanted:
+    """A transient cluster is asked for: a person wants it up until then."""
+
+    budget: str
+    per_hour: Money
+    until_at: Instant
+    kind: Literal["ClusterWanted"] = "ClusterWanted"
+
+
+@value
+class ClusterEnds:
+    """A transient cluster is given back: nothing runs there, and nobody needs it any more."""
+
+    unused_ms: Millis
+    cause: Literal["idle", "asked", "lease", "site"]
+    kind: Literal["ClusterEnds"] = "ClusterEnds"
+
+
+@value
 class CheaperElsewhere:
     """Moved between rented places: what is left would cost more there than here, and the move."""
 
@@ -743,5 +773,8 @@ Reason: TypeAlias = (
     | WantedSoon
     | WarmEnds
     | NeverStarted
+    | ClusterNeeded
+    | ClusterWanted
+    | ClusterEnds
 )
 REASONS: Final[dict[str, type]] = {cls.__name__: cls for cls in get_args(Reason)}

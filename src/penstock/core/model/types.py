@@ -100,6 +100,19 @@ class Offer:
 
 
 @value
+class TransientCluster:
+    """How a site's cluster comes and goes: asked for when a job or a person needs it, and given back after its last
+    attempt. It is rented as a node without GPUs.
+    """
+
+    offer: Offer  # what it costs, how long it takes to come, and who ends it without us; its id is SITE/cluster
+    scopes: tuple[str, ...]  # who pays for it
+    idle_ms: Millis  # how long it stays when nothing uses it
+    most_ms: Millis  # its longest life
+    source: str = ""  # file and line
+
+
+@value
 class EgressTier:
     up_to_gb: int | None
     per_gb: Money
@@ -121,6 +134,8 @@ class Site:
     has: tuple[str, ...] = ()  # what jobs need and find here, as `rules.meets` reads it; `*` for anything
     cloud: str = ""  # whose cloud it is: `aws`; empty: unknown, and on no list
     region: str = ""  # as that cloud names it: `eu-central-1`
+    only: str = ""  # it takes only jobs that need this; empty: any
+    cluster: TransientCluster | None = None  # None: its cluster is there
 
 
 @value

@@ -16,7 +16,7 @@ from penstock.core.model import events as e
 from penstock.core.model.actions import LaunchNode
 from penstock.core.units import Instant
 from penstock.drivers.local.store import LocalStore
-from penstock.site_answers import Say
+from penstock.site_answers import Say, check_leads
 
 
 class LocalNodes(Capacity):
@@ -39,6 +39,7 @@ class LocalNodes(Capacity):
         self.nodes |= await self.run(self.disk.nodes)
 
     async def ask(self, ask: LaunchNode) -> None:
+        check_leads()
         folder: Path = await self.run(self.disk.rent, ask)
         if os.path.lexists(folder / "gone.json"):
             self._say_over(ask.node, await self.run(self.disk.fate_of, folder))

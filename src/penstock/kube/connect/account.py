@@ -10,6 +10,7 @@ from penstock.core.values import value
 from penstock.kube import manifests
 from penstock.kube.client import NAMESPACES, Cluster, Kind, Obj
 from penstock.kube.errors import AlreadyExists, Forbidden, NotFound
+from penstock.kube.kueue_api import ADMISSION_CHECKS
 from penstock.kube.manifests import RBAC, Role
 from penstock.kube.token_renewal import LIFE_S, marked, token_request
 
@@ -23,8 +24,10 @@ KINDS: Final = {
         Kind("ClusterRoleBinding", "clusterrolebindings", f"{RBAC}/v1", namespaced=False),
         Kind("Role", "roles", f"{RBAC}/v1"),
         Kind("RoleBinding", "rolebindings", f"{RBAC}/v1"),
+        ADMISSION_CHECKS,
     )
 }
+CHECK: Final = "penstock"  #: our AdmissionCheck
 #: What may differ between two applies of the same object.
 PARTS: Final = ("rules", "subjects")
 
@@ -41,6 +44,7 @@ class Wanted:
     namespaces: tuple[str, ...] = ()  # further ones
     commands: bool = False  # for `penstock exec`
     rent: bool = False  # nodes, by Karpenter
+    kueue: bool = False  # govern Workloads
 
 
 def objects(wanted: Wanted) -> list[Obj]:
@@ -48,9 +52,13 @@ def objects(wanted: Wanted) -> list[Obj]:
     named = dict.fromkeys((wanted.own, *wanted.namespaces))
     spaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in named]
     rights = manifests.rbac(
-        wanted.role, wanted.account, wanted.own, wanted.namespaces, commands=wanted.commands, rent=wanted.rent
+        *(wanted.role, wanted.account, wanted.own, wanted.namespaces),
+        commands=wanted.commands,
+        rent=wanted.rent,
+        kueue=wanted.kueue,
     )
-    return [*spaces, *rights, *_renewal(wanted.account, wanted.own)]
+    checks = [manifests.admission_check(CHECK)] if wanted.kueue else []
+    return [*spaces, *rights, *_renewal(wanted.account, wanted.own), *checks]
 
 
 def _renewal(account: str, own: str) -> list[Obj]:

@@ -52,6 +52,17 @@ def site(block: SiteBlock, survey: Survey, pools: Sequence[RentablePool] = ()) -
     return made
 
 
+def manager_name(block: SiteBlock) -> str:
+    """Of its Kueue: a name that no site has."""
+    return f"{block.name}-kueue"
+
+
+def manager(block: SiteBlock) -> str:
+    """Its Kueue as the sites file has it, under `kueue`, as text."""
+    made: Json = {"name": manager_name(block), "kubeconfig": block.kubeconfig}
+    return as_text(made | ({"namespaces": list(block.namespaces)} if block.namespaces else {}))
+
+
 def offers(block: SiteBlock, gpus: Sequence[GpuNodes], pools: Sequence[RentablePool] = ()) -> list[Json]:
     """What is there, and what can be rented. A NodePool that we rent like is not offered by the Job alone, too."""
     taken: set[str] = set()

@@ -16,9 +16,10 @@ from penstock.core.values import value
 from penstock.kube import access as kube_access
 from penstock.kube.access import Access, Endpoint
 from penstock.kube.client import JOBS, NODES, PODS, Cluster
-from penstock.kube.connect import account, gpu_survey, network_path, rent_survey, sites_block
+from penstock.kube.connect import account, gpu_survey, kueue_survey, network_path, rent_survey, sites_block
 from penstock.kube.connect.account import MayNot, Wanted
 from penstock.kube.connect.gpu_survey import GpuNodes, Survey
+from penstock.kube.connect.kueue_survey import KueueSurvey
 from penstock.kube.connect.network_path import NetworkPath
 from penstock.kube.connect.rent_survey import RentSurvey
 from penstock.kube.connect.sites_block import SiteBlock
@@ -43,6 +44,7 @@ class Connected:
     block: str  # the site, as text; empty: there is nothing to offer
     missing: tuple[str, ...]
     rent: RentSurvey | None = None  # what can be rented there, if that was asked
+    manager: str = ""  # its Kueue for the sites file, as text, if that was asked
 
 
 async def connect_cluster(given: Access, wanted: Wanted, block: SiteBlock, target: Path) -> Connected:
@@ -53,6 +55,8 @@ async def connect_cluster(given: Access, wanted: Wanted, block: SiteBlock, targe
     try:
         survey = await gpu_survey.survey(cluster)
         rent = await rent_survey.survey_rent(cluster) if wanted.rent else None
+        queues = await kueue_survey.try_survey(cluster, account.CHECK) if wanted.kueue else None
+        _refuse_without_kueue(queues)
         changed, token, blocked = await _account(cluster, wanted)
     finally:
         await cluster.close()
@@ -67,6 +71,7 @@ async def connect_cluster(given: Access, wanted: Wanted, block: SiteBlock, targe
     block, pools = _at(block, used, target.parent), rent.pools if rent else ()
     offered = bool(sites_block.offers(block, survey.gpus, pools))
     remarks = [*missing(survey, wanted, block), *(rent_survey.missing_for_rent(rent) if rent else ())]
+    remarks += _of_kueue(queues, block)
     return Connected(
         server=there.server,
         path=path,
@@ -77,6 +82,21 @@ async def connect_cluster(given: Access, wanted: Wanted, block: SiteBlock, targe
         block=sites_block.as_text(sites_block.site(block, survey, pools)) if offered else "",
         missing=(*blocked, *path.remarks, *dict.fromkeys(remarks), *_store(os.environ, wanted)),
         rent=rent,
+        manager=sites_block.manager(block) if wanted.kueue else "",
+    )
+
+
+def _refuse_without_kueue(queues: KueueSurvey | KubeError | None) -> None:
+    """Its AdmissionCheck could not be made."""
+    if isinstance(queues, KueueSurvey) and not queues.served:
+        raise BadInput(" ".join(kueue_survey.missing_for_kueue(queues, account.CHECK, "")))
+
+
+def _of_kueue(queues: KueueSurvey | KubeError | None, block: SiteBlock) -> list[str]:
+    if isinstance(queues, KubeError):
+        return [f"This login may not look at Kueue's queues: {queues}"]
+    return (
+        [] if queues is None else kueue_survey.missing_for_kueue(queues, account.CHECK, sites_block.manager_name(block))
     )
 
 

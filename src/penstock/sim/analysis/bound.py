@@ -102,14 +102,14 @@ def lines(
     jobs = _Jobs.of(arrive, run, gpus, slot_h=1)
     price = jobs.prices_without_wait(total)
     level = jobs.least_whatever_the_delay(total)
-    found = [LowerLine(0.0, level)]
+    lower = [LowerLine(0.0, level)]
     # From high to low values: the last prices are a good start for the next.
     for value in sorted(values, reverse=True):
         if value < PATIENT and jobs.slot_h == 1:
             jobs, price = _Jobs.of(arrive, run, gpus, PATIENT_SLOT_H), _coarser(price, PATIENT_SLOT_H)
         least, price = _ascend(_Choices.of(jobs, value), _fitted(price, jobs.slots), total, rounds)
-        found.append(LowerLine(value, max(level, least * jobs.slot_h)))
-    return found
+        lower.append(LowerLine(value, max(level, least * jobs.slot_h)))
+    return lower
 
 
 def corners(lines: Sequence[LowerLine], jobs: int) -> list[FrontierPoint]:

@@ -314,8 +314,8 @@ def _bound(scenario: Scenario, began: float) -> Bound:
     arrive, run_ms, gpus = zip(*((job.submit_at, job.run_ms, job.spec.gpus) for job in jobs), strict=True)
     corners = frontier(arrive, run_ms, gpus, owned_gpus(scenario))
     price = least_price(scenario) / MICRO
-    found = tuple((corner.mean_delay_h, round(corner.cloud_gpu_hours * price, 2)) for corner in corners)
-    return Bound(price, found, round(time.perf_counter() - began, 3))
+    staircase = tuple((corner.mean_delay_h, round(corner.cloud_gpu_hours * price, 2)) for corner in corners)
+    return Bound(price, staircase, round(time.perf_counter() - began, 3))
 
 
 def owned_gpus(scenario: Scenario) -> int:
@@ -425,26 +425,26 @@ def lede(compared: Compared) -> str:
     point, rival, theirs = _subject(compared)
     if point is None:
         return first
-    said = f"{point.report.policy} pays {cash(point.cost, currency)}"
+    sentence = f"{point.report.policy} pays {cash(point.cost, currency)}"
     if rival:
         at = f"At the same mean delay of {_hours(point.report.mean_delay_h)}, "
-        said = f"{at}{said}, {_against(point.cost, theirs)} {rival}"
+        sentence = f"{at}{sentence}, {_against(point.cost, theirs)} {rival}"
     else:
-        said = f"At a mean delay of {_hours(point.report.mean_delay_h)}, {said}"
+        sentence = f"At a mean delay of {_hours(point.report.mean_delay_h)}, {sentence}"
     if compared.bound is None:
-        return f"{first} {said}."
+        return f"{first} {sentence}."
     least = compared.bound.at(point.report.mean_delay_h)
-    return f"{first} {said}; no schedule could pay less than {cash(least, currency)}."
+    return f"{first} {sentence}; no schedule could pay less than {cash(least, currency)}."
 
 
 def least_at(points: Sequence[PolicyPoint], delay_h: float) -> float | None:
     """The least cost on a policy's curve up to this mean delay, interpolated over a log axis."""
-    found = [point.cost for point in points if point.report.mean_delay_h <= delay_h]
+    costs = [point.cost for point in points if point.report.mean_delay_h <= delay_h]
     marks = sorted((max(point.report.mean_delay_h, SECOND / HOUR), point.cost) for point in points)
     for (a, above), (b, below) in pairwise(marks):
         if a <= delay_h < b:
-            found.append(above + (below - above) * log(delay_h / a) / log(b / a))
-    return min(found, default=None)
+            costs.append(above + (below - above) * log(delay_h / a) / log(b / a))
+    return min(costs, default=None)
 
 
 def covers(case: Case) -> str:

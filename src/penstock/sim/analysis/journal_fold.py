@@ -21,14 +21,14 @@ GOES_ON: Final = ("queued", "running")
 
 def fold(rows: Iterable[Any]) -> "JournalFold":
     """`rows`: steps, or the rows of a journal, in their order."""
-    found = JournalFold()
+    folded = JournalFold()
     for row in rows:
-        found.last_at = row.at
+        folded.last_at = row.at
         for event in (*row.inputs, *row.outputs):
             note = NOTE.get(type(event))
             if note is not None:
-                note(found, event)
-    return found
+                note(folded, event)
+    return folded
 
 
 class JobRun:

@@ -43,10 +43,10 @@ class History:
 
 def history(rows: Iterable[Any], where: str) -> History:
     """Fold the rows of a journal. A journal without a job that can be used is one `BadInput`."""
-    found = fold(rows)
+    folded = fold(rows)
     left_out: dict[str, int] = {}
     kept: list[JobLife] = []
-    for life in found.lives.values():
+    for life in folded.lives.values():
         early = _left_out(life)
         if early:
             left_out[early] = left_out.get(early, 0) + 1
@@ -54,15 +54,15 @@ def history(rows: Iterable[Any], where: str) -> History:
             kept.append(life)
     if not kept:
         raise BadInput(f"{where} holds no job that ran or still could; there is nothing to compare.")
-    zero = _zero(found.periods, min(life.submitted_at for life in kept))
+    zero = _zero(folded.periods, min(life.submitted_at for life in kept))
     kept.sort(key=lambda life: life.submitted_at)
     return History(
-        jobs=tuple(_job(life, zero, found.last_at) for life in kept),
+        jobs=tuple(_job(life, zero, folded.last_at) for life in kept),
         estimated={life.id: life.fate for life in kept if life.fate != "ended" and life.fate != "never taken"},
         left_out=left_out,
-        sites=tuple(_counted(site, found.nodes) for site in found.sites.values()),
-        data=tuple(found.data.values()),
-        currency=found.currency,
+        sites=tuple(_counted(site, folded.nodes) for site in folded.sites.values()),
+        data=tuple(folded.data.values()),
+        currency=folded.currency,
         zero=zero,
     )
 
@@ -106,26 +106,26 @@ def _with_count(shape: NodeShape, nodes: tuple[tuple[str, int], ...]) -> NodeSha
 # --- run times that nobody knows --------------------------------------------------------------------------------------
 
 
-def estimated_jobs(found: History, seed: int = 0) -> tuple[TraceJob, ...]:
+def estimated_jobs(month: History, seed: int = 0) -> tuple[TraceJob, ...]:
     """The jobs with a run time each. Seed 0: the expected one; others draw it from jobs that ended, keyed by job.
 
     A job that a person cancelled runs as long as it was let, and a declared run time is believed.
     """
-    if not found.estimated:
-        return found.jobs
+    if not month.estimated:
+        return month.jobs
     table = LifeTable()
     by_width: dict[int, list[Millis]] = {}
-    for job in found.jobs:
-        if job.id not in found.estimated:
+    for job in month.jobs:
+        if job.id not in month.estimated:
             table.learn(job.spec, job.run_ms)
             by_width.setdefault(job.spec.gpus, []).append(job.run_ms)
     for ended in by_width.values():
         ended.sort()
     return tuple(
         replace(job, run_ms=_estimate(job, table, by_width.get(job.spec.gpus, []), seed))
-        if found.estimated.get(job.id, "cancelled") != "cancelled"
+        if month.estimated.get(job.id, "cancelled") != "cancelled"
         else job
-        for job in found.jobs
+        for job in month.jobs
     )
 
 

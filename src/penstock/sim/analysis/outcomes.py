@@ -186,9 +186,9 @@ class Watch:
                 self.outputs[job] = event.spec.output_bytes
 
     def judged(self, event: e.ShapeJudged) -> None:
-        found = tuple(dict.fromkeys((rule, where) for _, rule, where in event.excluded if where != BUILT_IN))
-        if found:
-            self.excluded[event.shape] = found
+        rules = tuple(dict.fromkeys((rule, where) for _, rule, where in event.excluded if where != BUILT_IN))
+        if rules:
+            self.excluded[event.shape] = rules
 
     def refused(self, event: e.JobRefused) -> None:
         fared = self.fared[event.job]
@@ -284,7 +284,7 @@ class Watch:
         fared.ran_ms += event.at - started_at
         return fared, rented, output
 
-    def rented_ahead(self, event: e.WarmPromised) -> None:
+    def rented_ahead(self, event: e.WarmPromised | e.ClusterPromised) -> None:
         self.payers[event.ask.hold.id] = (None, _budget(event.ask.hold.scopes))
 
     def changes_payer(self, event: e.PayerChanged) -> None:
@@ -412,6 +412,7 @@ NOTE: Final[dict[type, Callable[[Watch, Any], None]]] = {
     e.LeaseRenewed: Watch.charged,
     e.PayerChanged: Watch.changes_payer,
     e.WarmPromised: Watch.rented_ahead,
+    e.ClusterPromised: Watch.rented_ahead,
     e.Settled: Watch.settled,
     e.ReplicaLanded: Watch.landed,
 }

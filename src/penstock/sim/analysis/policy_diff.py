@@ -175,7 +175,7 @@ def most_different(
     """Jobs with their places in the trace. At most half ended under one policy only, the largest first; the others by
     rent and delay together, with an hour of delay at `per_hour`.
     """
-    ids = [(job, place) for place, one in enumerate(scenario.jobs) for job in members(one.id, one.spec.count)]
+    ids = [(job, place) for place, traced in enumerate(scenario.jobs) for job in members(traced.id, traced.spec.count)]
     ended_once: list[tuple[int, int]] = []
     both: list[tuple[int, int]] = []
     for k, (before, after) in enumerate(zip(old.delays, new.delays, strict=True)):
@@ -221,7 +221,7 @@ def _estimates(setting: Setting, old: Sequence[Outcomes], new: Sequence[Outcomes
         share_of_old_cost=_share(old[0].everybody),
         share_of_new_cost=_share(new[0].everybody),
         runs=len(old),
-        range=_range([one.everybody for one in old], [one.everybody for one in new]) if len(old) > 1 else None,
+        range=_range([run.everybody for run in old], [run.everybody for run in new]) if len(old) > 1 else None,
     )
 
 
@@ -318,25 +318,25 @@ def _heard(worker: SideProcess) -> Any:
 # --- for programs -----------------------------------------------------------------------------------------------------
 
 
-def as_record(found: PolicyDiff) -> dict[str, Any]:
+def as_record(compared: PolicyDiff) -> dict[str, Any]:
     """All of it but the two numbers of each job."""
-    teams = dict.fromkeys((*found.old_outcomes.teams, *found.new_outcomes.teams))
+    teams = dict.fromkeys((*compared.old_outcomes.teams, *compared.new_outcomes.teams))
     return {
-        "old": found.old,
-        "new": found.new,
-        "currency": found.currency,
-        "jobs": found.jobs,
-        "overall": _pair(found.old_outcomes.everybody, found.new_outcomes.everybody),
+        "old": compared.old,
+        "new": compared.new,
+        "currency": compared.currency,
+        "jobs": compared.jobs,
+        "overall": _pair(compared.old_outcomes.everybody, compared.new_outcomes.everybody),
         "teams": {
-            team: _pair(found.old_outcomes.teams.get(team, Sums()), found.new_outcomes.teams.get(team, Sums()))
+            team: _pair(compared.old_outcomes.teams.get(team, Sums()), compared.new_outcomes.teams.get(team, Sums()))
             for team in teams
         },
-        "rules": _pair(found.old_outcomes.rules, found.new_outcomes.rules),
-        "caps": _pair(found.old_outcomes.caps, found.new_outcomes.caps),
-        "changed": msgspec.to_builtins(found.changed),
-        "estimates": msgspec.to_builtins(found.estimates),
-        "left_out": found.left_out,
-        "seconds": found.seconds,
+        "rules": _pair(compared.old_outcomes.rules, compared.new_outcomes.rules),
+        "caps": _pair(compared.old_outcomes.caps, compared.new_outcomes.caps),
+        "changed": msgspec.to_builtins(compared.changed),
+        "estimates": msgspec.to_builtins(compared.estimates),
+        "left_out": compared.left_out,
+        "seconds": compared.seconds,
     }
 
 

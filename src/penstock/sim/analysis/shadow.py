@@ -214,9 +214,9 @@ def _at_home(job: TraceJob, known: "ObservedJob | None", home: str, gpus: list[s
     """The job with its references and GPU models, so that it leaves only for offers that have them."""
     if known is None:
         return job
-    found = job_needs(known.job, gpus)
-    models = tuple(GpuChoice(model) for model in found.models)
-    return replace(job, spec=replace(job.spec, home=home, needs=found.needs, gpu_models=models))
+    asked = job_needs(known.job, gpus)
+    models = tuple(GpuChoice(model) for model in asked.models)
+    return replace(job, spec=replace(job.spec, home=home, needs=asked.needs, gpu_models=models))
 
 
 class _Seen:

@@ -289,8 +289,8 @@ def _axes(scales: Scales, currency: str) -> str:
         y = round(scales.y(i * scales.step)) + 0.5
         kind = "grid" if i else "axis"
         out.append(f'<line class="{kind}" x1="{scales.edge}" x2="{scales.right}" y1="{y}" y2="{y}"/>')
-        said = money(i * scales.step, currency) if i else "0"
-        out.append(f'<text class="end" x="{scales.edge - 8}" y="{y + 4}">{said}</text>')
+        amount = money(i * scales.step, currency) if i else "0"
+        out.append(f'<text class="end" x="{scales.edge - 8}" y="{y + 4}">{amount}</text>')
     if scales.zero is not None:
         out.append(_tick(scales.zero, "0", bottom))
         cut = (scales.zero + scales.left) / 2 + 2
@@ -462,15 +462,15 @@ def _say(at: XY, lines: Sequence[tuple[str, str]], labels: Labels, gap: float = 
 def _here_words(mark: Mark | None, scales: Scales, currency: str, labels: Labels) -> str:
     if not mark:
         return ""
-    said = f"{money(mark.cost, currency)}, {duration(mark.delay_h)}"
-    return _say(scales.at(mark), [("big", "You are here"), ("lab2", said)], labels, gap=14)
+    figures = f"{money(mark.cost, currency)}, {duration(mark.delay_h)}"
+    return _say(scales.at(mark), [("big", "You are here"), ("lab2", figures)], labels, gap=14)
 
 
 def _no_wait_words(mark: Mark | None, label: str, scales: Scales, currency: str, labels: Labels) -> str:
     if not mark:
         return ""
-    said = f"{money(mark.cost, currency)}, {duration(mark.delay_h)}"
-    return _say(scales.at(mark), [("lab", label), ("lab2", said)], labels, gap=11)
+    figures = f"{money(mark.cost, currency)}, {duration(mark.delay_h)}"
+    return _say(scales.at(mark), [("lab", label), ("lab2", figures)], labels, gap=11)
 
 
 def _end_label(curve: Curve, style: str, path: Sequence[XY], labels: Labels) -> str:

@@ -186,8 +186,8 @@ def _row(columns: Sequence[Column], row: Mapping[str, str], chosen: bool) -> str
 
 def _classes(column: Column) -> str:
     names = ["num"] * column.numeric + ["minor"] * column.minor
-    said = " ".join(names)
-    return f' class="{said}"' if said else ""
+    joined = " ".join(names)
+    return f' class="{joined}"' if joined else ""
 
 
 def _tied(text: str) -> str:

@@ -30,7 +30,8 @@ from penstock.drivers.driver import (
 )
 from penstock.kube.exec_protocol import Printed, Typed
 from penstock.sim.engine.chance import normal
-from penstock.sim.engine.world import Run, Truth, World
+from penstock.sim.engine.world import Run, Truth, World, offers_of
+from penstock.site_answers import check_leads
 
 UNKNOWN_RUN_MS: Final = 30 * MINUTE  #: run time of a job without an estimate
 
@@ -77,7 +78,7 @@ class Stage:
 
     def use(self, site: Site) -> None:
         """What a site offers from now on. Offers that are gone are still known: jobs may run there."""
-        self.world.offers |= {offer.id: offer for offer in site.offers}
+        self.world.offers |= offers_of(site)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -229,6 +230,7 @@ class RehearsedNodes(Capacity):
         self.site, self.stage, self.world = site, stage, stage.world
 
     async def ask(self, ask: a.LaunchNode) -> None:
+        check_leads()
         if not self.stage.is_over(ask.node):
             await self.stage.begin(self.site, ask, ask.node, ask.node in self.world.nodes)
 

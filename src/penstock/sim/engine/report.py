@@ -129,7 +129,7 @@ class Tally:
                 life.rented = True
                 self.cloud_jobs += 1
 
-    def rented_ahead(self, event: e.WarmPromised) -> None:  # noqa: ARG002 - it counts, whatever it is
+    def rented_ahead(self, event: e.WarmPromised | e.ClusterPromised) -> None:  # noqa: ARG002 - it counts, whatever it is
         self.launches += 1
 
     def started(self, event: e.AttemptStarted) -> None:
@@ -267,4 +267,5 @@ NOTE: Final[dict[type, Callable[[Tally, Any], None]]] = {
     e.AttemptRefused: Tally.dropped,
     e.StopPromised: Tally.stop_promised,
     e.WarmPromised: Tally.rented_ahead,
+    e.ClusterPromised: Tally.rented_ahead,
 }

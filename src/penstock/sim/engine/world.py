@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final, TypeAlias
 
-from penstock.core.ids import is_ahead, node_id, standing_node
+from penstock.core.ids import is_ahead, is_cluster, node_id, standing_node
 from penstock.core.model import actions as a
 from penstock.core.model import events as e
 from penstock.core.model.types import STANDING, DataSet, JobSpec, Offer, Site
@@ -78,6 +78,12 @@ class Run:
         return self.action.resume_ms + max(0, at - self.started_at) * self.action.speed_permille // PERMILLE
 
 
+def offers_of(site: Site) -> dict[str, Offer]:
+    """By id: of GPUs, and of its transient cluster."""
+    cluster = () if site.cluster is None else (site.cluster.offer,)
+    return {offer.id: offer for offer in (*site.offers, *cluster)}
+
+
 class World:
     def __init__(
         self,
@@ -90,7 +96,9 @@ class World:
         data: Mapping[str, DataSet] | None = None,
         line_bits_per_s: int = 10_000_000_000,
     ) -> None:
-        self.offers = {offer.id: offer for site in sites for offer in site.offers}
+        self.offers: dict[str, Offer] = {}
+        for site in sites:
+            self.offers |= offers_of(site)
         self.truths, self.seed, self.zones = truths, seed, zones or {}
         self.data, self.line_bits_per_s, self.line_free_at = data or {}, line_bits_per_s, 0
         self.heap: list[tuple[Instant, int, Happening, Any]] = []
@@ -162,7 +170,15 @@ class World:
         """A node on which nothing runs ends by itself, unless its deadline was moved."""
         if node not in self.nodes or any(attempt in self.runs for attempt in self.nodes[node][2]):
             return []
-        return self._end_node(node, now) if now >= self.deadlines[node] else []
+        if now < self.deadlines[node]:
+            return []
+        return [*self._all_in(node, now, e.AttemptStopped), *self._end_node(node, now)]
+
+    def _all_in(self, node: str, now: Instant, how: type[e.AttemptStopped] | type[e.AttemptLost]) -> list[e.Fact]:
+        """What runs in a transient cluster ends with it."""
+        site = self.nodes[node][0].site if is_cluster(node) else ""
+        there = [attempt for attempt, run in self.runs.items() if run.offer.site == site]
+        return [fact for attempt in there for fact in self._cut_short(attempt, now, how)]
 
     def _has_room(self, offer: Offer, now: Instant) -> bool:
         return offer.id not in self.zones or self.zones[offer.id].up(now)
@@ -254,7 +270,7 @@ class World:
         thing = action.thing
         if thing in self.deadlines:
             self.deadlines[thing] = action.deadline_at
-        if thing in self.nodes and is_ahead(thing):
+        if thing in self.nodes and (is_ahead(thing) or is_cluster(thing)):
             self._later(action.deadline_at, self._expire, thing)
         for attempt in self.nodes[thing][2] if thing in self.nodes else (thing,):
             run = self.runs.get(attempt)
@@ -295,6 +311,7 @@ class World:
         if known is None:
             return []
         facts = [fact for attempt in known[2] for fact in self._lose_run(attempt, now)]
+        facts += self._all_in(node, now, e.AttemptLost)
         del self.nodes[node]
         self._stop_meter(node, now)
         return [*facts, e.NodeLost(now, node)]

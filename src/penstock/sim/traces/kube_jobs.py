@@ -139,12 +139,12 @@ def _gpus(job: object) -> tuple[int, str] | str:
     """Width over all pods that run at once, and the MIG profile; or why the job is left out."""
     spec = _at(job, "spec")
     try:
-        found = {kind: gpus for kind, gpus in of_job(spec if isinstance(spec, dict) else {}).items() if gpus}
+        kinds = {kind: gpus for kind, gpus in of_job(spec if isinstance(spec, dict) else {}).items() if gpus}
     except NotWhole as bad:
         raise Unreadable(f"{bad.what} {shown(bad.said)} is not a whole number") from None
-    if len(found) > 1:
+    if len(kinds) > 1:
         return MIXED
-    for profile, gpus in found.items():
+    for profile, gpus in kinds.items():
         if gpus > MOST_GPUS:
             raise Unreadable(f"{gpus} GPUs are more than {MOST_GPUS:,}")
         return gpus, profile
@@ -152,12 +152,12 @@ def _gpus(job: object) -> tuple[int, str] | str:
 
 
 def _text(item: object, *path: str) -> str:
-    found = _at(item, *path)
-    if found is None:
+    text = _at(item, *path)
+    if text is None:
         return ""
-    if not isinstance(found, str):
-        raise Unreadable(f"{'.'.join(path)} {shown(str(found))} is not a text")
-    return found
+    if not isinstance(text, str):
+        raise Unreadable(f"{'.'.join(path)} {shown(str(text))} is not a text")
+    return text
 
 
 def _at(item: object, *path: str) -> object:

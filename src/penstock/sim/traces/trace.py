@@ -71,9 +71,9 @@ def _read(name: str, rows: Callable[[TraceClock, Errors], Iterator[Row]]) -> Tra
     clock, errors = TraceClock(), Errors(name)
     left_out: dict[str, int] = {}
     try:
-        found = list(_counted(rows(clock, errors), left_out))
+        readable = list(_counted(rows(clock, errors), left_out))
         errors.check()
-        return _trace(found, left_out, clock.zero())
+        return _trace(readable, left_out, clock.zero())
     except Unreadable as bad:
         errors.add(bad, None)
         raise BadFile(errors.found) from None
@@ -116,12 +116,12 @@ def _unzipped(content: bytes) -> bytes:
     most = min(MOST_BYTES, max(LEAST_MOST_BYTES, MOST_GROWTH * len(content)))
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-            found = file.read(most + 1)
+            plain = file.read(most + 1)
     except (OSError, EOFError, zlib.error):
         raise Unreadable("the gzip file is cut short or damaged") from None
-    if len(found) > most:
+    if len(plain) > most:
         raise Unreadable(f"the gzip file holds more than {most >> 20:,} MiB; no trace is packed so tightly")
-    return found
+    return plain
 
 
 def _guess(text: str, columns: Mapping[str, str] | None) -> str:

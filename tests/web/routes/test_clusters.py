@@ -1,0 +1,35 @@
+"""Transient clusters over HTTP and by `penstock cluster`: all may look, operators ask."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.main import main
+from penstock.core.model.types import NodeShape, Offer, Site
+from tests.awaiting import story
+from tests.web.kit import running
+
+ALWAYS_THERE = Site("cloud", (Offer("cloud/nodes", "cloud", "on_demand", (NodeShape(2, 1, list_per_hour=1_000_000),)),))
+
+
+@story
+async def test_who_asks_for_a_cluster_where_none_comes_and_goes_gets_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running(tmp_path, ALWAYS_THERE) as penstock:
+        assert (await penstock.team("vision").get("/v1/clusters")).json()["clusters"] == []
+        assert (await penstock.team("vision").post("/v1/clusters/cloud/up", json={"hours": 1})).status_code == 403
+        monkeypatch.setenv("PENSTOCK_URL", penstock.url)
+        monkeypatch.setenv("PENSTOCK_TOKEN", penstock.token("operator")[1])
+        assert await asyncio.to_thread(main, ("cluster", "ls")) == 0
+        assert capsys.readouterr().out == "No site has a transient cluster.\n"
+        assert await asyncio.to_thread(main, ("cluster", "ls", "--json")) == 0
+        assert json.loads(capsys.readouterr().out)["clusters"] == []
+        for words in (("up", "cloud"), ("down", "cloud")):
+            assert await asyncio.to_thread(main, ("cluster", *words)) == 2
+            assert "There is no site 'cloud' with a transient cluster; with one: none." in capsys.readouterr().err
+        for wrong in ("3x", "40d", "0s"):
+            assert await asyncio.to_thread(main, ("cluster", "up", "cloud", "--for", wrong)) == 2
+            assert "--for: " in capsys.readouterr().err
