@@ -95,8 +95,14 @@ class CloudProxy:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+        server = self.runner.server
+        open_still = [handler.transport for handler in server.connections] if server is not None else []
         await self.runner.cleanup()
+        for transport in open_still:  # over TLS `close` waits for the client's answer, and a killed one sends none
+            if transport is not None:
+                transport.abort()
         await self.session.close()
+        await asyncio.sleep(0)  # the loop's next turn is when they are closed
 
     def _keep(self, work: Any) -> None:
         task = asyncio.create_task(work)

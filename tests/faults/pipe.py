@@ -69,6 +69,8 @@ class Pipe:
 
     async def _close(self) -> int:
         self.server.close()
+        for _ in range(3):  # a connection is accepted in three turns; cancelled before its first, it would stay open
+            await asyncio.sleep(0)
         tasks = asyncio.all_tasks() - {asyncio.current_task()}  # connections that are being made, too
         for task in tasks:
             task.cancel()

@@ -181,6 +181,11 @@ class Connections:
         for task in (*self.tasks, *(peer.starting for peer in self.open if peer.starting is not None)):
             task.cancel()
 
+    def abort_all(self) -> None:
+        """Close every connection at once, whatever it does."""
+        for peer in list(self.open):
+            self._close(peer)
+
     async def wait_closed(self) -> None:
         await asyncio.gather(*self.tasks, return_exceptions=True)
 

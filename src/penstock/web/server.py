@@ -115,5 +115,10 @@ class _Server(uvicorn.Server):
         self.servers = [self.bounded]  # type: ignore[list-item]  # it is closed as a server of asyncio is
         self.started = True
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        self.bounded.abort_all()  # uvicorn cancels what still answers and leaves its connection open
+        await asyncio.sleep(0)  # the loop's next turn is when they are closed
+
     def _connection(self, peer: Peer) -> HttpConnection:
         return HttpConnection(self.bounded, peer, self.config, self.server_state, self.lifespan.state)
