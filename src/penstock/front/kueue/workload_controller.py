@@ -240,12 +240,18 @@ class WorkloadController:
         for our_id in [our_id for our_id, at in self.home.keys.items() if at == key]:
             snapshot = await self.follower.snapshot(our_id)
             if snapshot is None or snapshot.job.phase in ENDED:
-                self.follower.drop(our_id)
-                self.home.forget(our_id)
+                self._forget(our_id)
             elif await self._owner_is_gone(our_id):
                 await self._cancel(our_id)
             else:
                 self.due.again(key, LATER_SECONDS)
+
+    def _forget(self, our_id: str) -> None:
+        self.follower.drop(our_id)
+        self.home.forget(our_id)
+        self.cancelled.discard(our_id)
+        self.suspended.pop(our_id, None)
+        self.without_quota.pop(our_id, None)
 
     async def _owner_is_gone(self, our_id: str) -> bool:
         reference = self.home.references.get(our_id, {})
