@@ -24,19 +24,19 @@ from penstock.front.home_jobs import HomeJobs
 from penstock.front.intake import Intake
 from penstock.front.job_follower import JobFollower
 from penstock.front.namespace_claims import NamespaceClaims
+from penstock.front.reconcile_workers import LATER_SECONDS, ReconcileWorkers
 from penstock.front.status import JobSnapshot
 from penstock.front.status_writer import StatusWriter
 from penstock.front.uninstall import restore_jobs
 from penstock.front.uninstall.sweep import ClusterSweep
 from penstock.front.workqueue import WorkQueue
-from penstock.journal.journal import Reader, Unwritable
+from penstock.journal.journal import Reader
 from penstock.journal.rows import Filter
 from penstock.kube import annotations, kueue
 from penstock.kube.client import JOBS
-from penstock.kube.errors import Conflict, Forbidden, KubeError, NotFound
+from penstock.kube.errors import KubeError, NotFound
 from penstock.kube.references import Json, part
 from penstock.kube.request_priority import LATER
-from penstock.live.admission import NotAdmitted
 from penstock.live.plane import NotReady, Plane
 
 T = TypeVar("T")
@@ -48,8 +48,6 @@ TOLD_SECONDS: Final = 2.0  #: decisions within this time go into one Event
 RUNS_SECONDS: Final = 0.3  #: the same for a start: its Event names the command for the log
 #: A Job without conditions that starts faster than this goes straight to Running: one status write instead of two.
 STARTING_SECONDS: Final = 30.0
-AGAIN_SECONDS: Final = 0.3  #: after a conflict
-LATER_SECONDS: Final = 3.0  #: after an error of the cluster or the journal
 TOUCH_SECONDS: Final = 20.0  #: how often we ask for the version, which also notices a dead connection
 
 
@@ -63,10 +61,12 @@ class JobController:
         self.untold = WorkQueue()  #: keys of Jobs with Events to post
         self.leaving = asyncio.Event()  #: set by `penstock leave`: give every Job back
         self.sweep = ClusterSweep(home.site, home.cluster, home.namespaces, plane.installation)
-        self.failing: dict[str, str] = {}  #: `NAMESPACE/NAME` -> the error of its last reconcile
+        cannot = f"of the home cluster {self.site}'s Jobs cannot be shown"
+        rights = "penstock manifests rbac"
+        self.workers = ReconcileWorkers(plane.alarms, f"door:{self.site}:write", cannot, rights)
         self.cancelled: set[str] = set()  #: ids that this process has cancelled already
         self.suspended: dict[str, bool] = {}  #: ids that this process has suspended or resumed, and which of the two
-        self.resized: dict[str, int] = {}  #: uids of Jobs of another size than was submitted, with the generation told
+        self.resized: dict[str, int] = {}  #: ids whose Job has another size now, with the generation that was answered
         self.first: set[str] | None = None  #: uids of the first complete list; None before it
 
     async def run(self) -> None:
@@ -80,11 +80,11 @@ class JobController:
             tasks.create_task(self.claims.keep())
             tasks.create_task(self._leave())
             for _ in range(INTAKE_WORKERS):
-                tasks.create_task(self._run_worker(self.due, self._reconcile, ahead=True))
+                tasks.create_task(self.workers.run(self.due, self._reconcile, ahead=True))
             for _ in range(STATUS_WORKERS):
-                tasks.create_task(self._run_worker(self.due, self._reconcile))
+                tasks.create_task(self.workers.run(self.due, self._reconcile))
             for _ in range(EVENT_WORKERS):
-                tasks.create_task(self._run_worker(self.untold, self._post_events))
+                tasks.create_task(self.workers.run(self.untold, self._post_events))
 
     async def _alarm_unreachable(self) -> None:
         """Keep an alarm while an informer is out of sync."""
@@ -107,42 +107,6 @@ class JobController:
         self.plane.alarms.set("front door", f"door:{self.site}:version", words if too_old(version) else "")
 
     # --- reconciling --------------------------------------------------------------------------------------------------
-
-    async def _run_worker(
-        self, due: WorkQueue, look: Callable[[str], Coroutine[Any, Any, None]], ahead: bool = False
-    ) -> None:
-        while True:
-            key = await due.take(ahead)
-            try:
-                await look(key)
-                self._set_trouble(key, "")
-            except (Conflict, NotFound):
-                due.again(key, AGAIN_SECONDS)
-            except NotAdmitted as error:  # its team asks for too much at the moment; the Job has an Event about it
-                due.again(key, error.retry_s or LATER_SECONDS)
-            except Forbidden as error:
-                self._set_trouble(
-                    key, f"our account may not {error.verb} {error.resource}; see 'penstock manifests rbac'"
-                )
-                due.again(key, LATER_SECONDS * 5)
-            except (KubeError, NotReady, Unwritable) as error:
-                self._set_trouble(key, str(error))
-                due.again(key, LATER_SECONDS)
-            except Exception as error:  # noqa: BLE001 - a bug of ours, and one Job never stops the others
-                self._set_trouble(key, f"{type(error).__name__}: {error}")
-                due.again(key, LATER_SECONDS * 20)
-            finally:
-                due.done(key)
-
-    def _set_trouble(self, key: str, why: str) -> None:
-        """One alarm for all failing Jobs; it clears with the last of them."""
-        self.failing.pop(key, None)
-        if why:
-            self.failing[key] = why
-        first = next(iter(self.failing.items()), None)
-        many = f"{len(self.failing)} of the home cluster {self.site}'s Jobs cannot be shown"
-        words = f"{many}. {first[0]}: {first[1]}" if first else ""
-        self.plane.alarms.set("front door", f"door:{self.site}:write", words)
 
     async def _reconcile(self, key: str) -> None:
         job = self.home.job_at(key)
@@ -268,9 +232,9 @@ class JobController:
     async def _answer_resize(self, job: Json, snapshot: JobSnapshot) -> None:
         """Say that a change of parallelism has no effect: a job keeps the GPUs that it was submitted with."""
         generation = int(part(job, "metadata").get("generation") or 0)
-        if self.resized.get(uid_of(job)) == generation or not job_spec.has_other_size(job, snapshot.job.gpus):
+        if self.resized.get(snapshot.job.id) == generation or not job_spec.has_other_size(job, snapshot.job.gpus):
             return
-        self.resized[uid_of(job)] = generation
+        self.resized[snapshot.job.id] = generation
         await self.writer.post(
             *(job, f"{snapshot.job.id}-size-{generation}", "SizeNotChanged"),
             f"Penstock does not change the size of a Job: it runs with the {snapshot.job.gpus} GPUs that it asked for "
@@ -293,8 +257,14 @@ class JobController:
                 await self._cancel(our_id)
             else:
                 await self._clean(key)
-                self.follower.drop(our_id)
-                self.home.forget(our_id)
+                self._forget(our_id)
+
+    def _forget(self, our_id: str) -> None:
+        self.follower.drop(our_id)
+        self.home.forget(our_id)
+        self.cancelled.discard(our_id)
+        self.suspended.pop(our_id, None)
+        self.resized.pop(our_id, None)
 
     async def _clean(self, key: str) -> None:
         """Remove our marks from a Job that still exists without the label."""
@@ -360,10 +330,10 @@ class JobController:
         while True:
             try:
                 result = await step()
-                self._set_trouble("leaving", "")
+                self.workers.set_trouble("leaving", "")
                 return result
             except KubeError as error:
-                self._set_trouble("leaving", str(error))
+                self.workers.set_trouble("leaving", str(error))
                 await asyncio.sleep(LATER_SECONDS)
 
     async def _give_back(self, job: Json, snapshot: JobSnapshot | None) -> None:

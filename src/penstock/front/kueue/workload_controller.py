@@ -21,11 +21,11 @@ from penstock.front.kueue import workload_spec
 from penstock.front.kueue.admission_check import AdmissionCheckController
 from penstock.front.kueue.workload_spec import KueueOrigin
 from penstock.front.kueue.workloads import KueueWorkloads, now_written
+from penstock.front.reconcile_workers import LATER_SECONDS, ReconcileWorkers
 from penstock.front.status import LIVE, JobSnapshot
-from penstock.front.workqueue import WorkQueue
-from penstock.journal.journal import Reader, Unwritable
+from penstock.journal.journal import Reader
 from penstock.journal.rows import Filter
-from penstock.kube.errors import Conflict, Forbidden, KubeError, NotFound
+from penstock.kube.errors import NotFound
 from penstock.kube.job_needs import known_gpus
 from penstock.kube.kueue_api import WORKLOADS, owner_kind
 from penstock.kube.references import Json, part
@@ -33,8 +33,6 @@ from penstock.live.admission import NotAdmitted
 from penstock.live.plane import NotReady, Plane, Quarantined
 
 WORKERS: Final = 8
-AGAIN_SECONDS: Final = 0.3  #: after a conflict
-LATER_SECONDS: Final = 3.0  #: after an error of the cluster or the journal
 #: For so long a Workload may be without quota before its job is suspended: Kueue makes one anew when its bound changes.
 STEADY_SECONDS: Final = 3.0
 LONGEST: Final = 1000  #: characters of a check's message
@@ -45,7 +43,9 @@ class WorkloadController:
         self.home, self.plane, self.reader, self.follower = home, plane, reader, follower
         self.cluster, self.due = home.cluster, home.due
         self.check_controller = AdmissionCheckController(home, plane)
-        self.failing: dict[str, str] = {}  #: `NAMESPACE/NAME` -> the error of its last reconcile
+        cannot = f"of the Workloads of Kueue {home.name} cannot be governed now"
+        rights = "penstock manifests rbac --kueue"
+        self.workers = ReconcileWorkers(plane.alarms, f"kueue:{home.name}:write", cannot, rights)
         self.cancelled: set[str] = set()  #: ids that this process has cancelled already
         self.suspended: dict[str, bool] = {}  #: ids that this process has suspended or resumed, and which of the two
         self.without_quota: dict[str, float] = {}  #: since when, by the loop's clock
@@ -57,7 +57,7 @@ class WorkloadController:
             tasks.create_task(self._cancel_orphans())
             tasks.create_task(self.check_controller.keep())
             for worker in range(WORKERS):
-                tasks.create_task(self._run_worker(self.due, ahead=worker % 2 == 0))
+                tasks.create_task(self.workers.run(self.due, self._reconcile, ahead=worker % 2 == 0))
 
     async def _alarm_unreachable(self) -> None:
         while True:
@@ -66,37 +66,6 @@ class WorkloadController:
             self.plane.alarms.set("front door", f"kueue:{self.home.name}", words)
             self.home.trouble_changed.clear()
             await self.home.trouble_changed.wait()
-
-    async def _run_worker(self, due: WorkQueue, ahead: bool) -> None:
-        while True:
-            key = await due.take(ahead)
-            try:
-                await self._reconcile(key)
-                self._set_trouble(key, "")
-            except (Conflict, NotFound):
-                due.again(key, AGAIN_SECONDS)
-            except Forbidden as error:
-                rights = f"our account may not {error.verb} {error.resource}; see 'penstock manifests rbac --kueue'"
-                self._set_trouble(key, rights)
-                due.again(key, LATER_SECONDS * 5)
-            except (KubeError, NotReady, Unwritable) as error:
-                self._set_trouble(key, str(error))
-                due.again(key, LATER_SECONDS)
-            except Exception as error:  # noqa: BLE001 - a bug of ours, and one Workload never stops the others
-                self._set_trouble(key, f"{type(error).__name__}: {error}")
-                due.again(key, LATER_SECONDS * 20)
-            finally:
-                due.done(key)
-
-    def _set_trouble(self, key: str, why: str) -> None:
-        """One alarm for all failing Workloads; it clears with the last of them."""
-        self.failing.pop(key, None)
-        if why:
-            self.failing[key] = why
-        first = next(iter(self.failing.items()), None)
-        many = f"{len(self.failing)} of the Workloads of Kueue {self.home.name} cannot be governed now"
-        words = f"{many}. {first[0]}: {first[1]}" if first else ""
-        self.plane.alarms.set("front door", f"kueue:{self.home.name}:write", words)
 
     # --- reconciling --------------------------------------------------------------------------------------------------
 
