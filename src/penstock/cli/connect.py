@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option("--price", default="", metavar="AMOUNT", help="What a GPU costs there in an hour: its nodes are rented.")
 @click.option("--owned", is_flag=True, help="Its GPUs are yours.  [default with --home and --look]")
-@click.option("--rent", is_flag=True, help="Also rent nodes there, by Karpenter; --price is of theirs.")
+@click.option("--rent", is_flag=True, help="Also rent nodes there, by Karpenter or Cluster API; --price is of theirs.")
 @click.option("--kueue", is_flag=True, help="Also govern the Workloads of its Kueue.")
 @click.option("--exec", "commands", is_flag=True, help="Also allow `penstock exec` in pods.")
 @click.option(
@@ -156,6 +156,8 @@ def _tell(done: "Connected", name: str, written: str, missing: list[str]) -> Non
         click.echo(f"  {', '.join(helpers)}")
     for pool in done.rent.pools if done.rent else ():
         click.echo(f"  to rent: {', '.join(pool.instance_types)}, as NodePool {pool.name} does")
+    for machines in done.rent.cluster_api.machines if done.rent else ():
+        click.echo(f"  to rent: machines like those of MachineDeployment {machines.namespace}/{machines.name}")
     for line in done.changed:
         click.echo(f"  {line}")
     if not done.changed:

@@ -6,7 +6,16 @@ import yaml
 
 from penstock.config.sites import parse_sites
 from penstock.kube.connect.gpu_survey import NODE_POOL, GpuNodes, Survey
-from penstock.kube.connect.rent_survey import RentablePool, RentSurvey, missing_for_rent, rentable, tolerates_rented
+from penstock.kube.connect.machine_survey import MachineSurvey, missing_for_machines, rentable_machines
+from penstock.kube.connect.rent_survey import (
+    RentablePool,
+    RentSurvey,
+    cloud_of,
+    missing_for_rent,
+    rentable,
+    rentable_nodes,
+    tolerates_rented,
+)
 from penstock.kube.connect.sites_block import SiteBlock, as_text, site
 
 Json = dict[str, Any]
@@ -49,7 +58,7 @@ def test_the_offers_rent_for_the_price_and_stand_beside_what_is_owned() -> None:
         GpuNodes("A100-40GB", 8, 0, selector=((NODE_POOL, "a100"),)),  # the same pool, by the Job alone
     )
     block = SiteBlock("lab", "home", "k", "penstock", ("vision",), price="2.10", owned=True)
-    text = as_text(site(block, Survey("v1.35.0", gpus), (A100,)))
+    text = as_text(site(block, Survey("v1.35.0", gpus), rentable_nodes(RentSurvey(karpenter=True, pools=(A100,)))))
     made = parse_sites(f"sites:\n{text}".encode(), "sites.yaml")
     assert [(offer.id, offer.term, offer.guarantee) for offer in made.sites[0].offers] == [
         ("lab/h100", "owned", made.sites[0].offers[0].guarantee),
@@ -77,9 +86,10 @@ def test_a_device_plugin_must_tolerate_the_taint_of_rented_nodes() -> None:
 
 
 def test_what_is_missing_for_renting_is_said_in_a_sentence_each() -> None:
-    assert missing_for_rent(RentSurvey()) == [
-        "Karpenter v1 is not installed there (no NodeClaims): install it before Penstock can rent its nodes."
-    ]
+    nobody = "Neither Karpenter v1 nor Cluster API is there: install one before Penstock can rent its nodes."
+    assert missing_for_rent(RentSurvey()) == [nobody]
+    pools = f"{nobody} Or rent node pools of GKE, whose caps are soft: see examples/gke.yaml."
+    assert missing_for_rent(RentSurvey(cloud="gke")) == [pools]
     plugins = ("kube-system/nvidia-device-plugin",)
     assert missing_for_rent(RentSurvey(karpenter=True, pools=(A100,), plugins=plugins)) == []
     lacking = RentSurvey(
@@ -96,3 +106,63 @@ def test_what_is_missing_for_renting_is_said_in_a_sentence_each() -> None:
     words = ["does not say how many GPUs", "have different GPUs", "No DaemonSet of a device plugin"]
     lines = missing_for_rent(RentSurvey(karpenter=True, pools=(unsure,)))
     assert [word in line for word, line in zip(words, lines, strict=True)] == [True] * 3
+
+
+# --- Cluster API -----------------------------------------------------------------------------------------------------
+
+
+def deployment(name: str, **notes: str) -> Json:
+    said = {f"capacity.cluster-autoscaler.kubernetes.io/{key.replace('_', '-')}": text for key, text in notes.items()}
+    return {"metadata": {"name": name, "namespace": "machines", "annotations": said}, "spec": {"replicas": 0}}
+
+
+def machines(*deployments: Json, watchman: bool = True, namespace: str = "penstock") -> RentSurvey:
+    rented = tuple(found for one in deployments if (found := rentable_machines(one)) is not None)
+    plugins = ("kube-system/nvidia-device-plugin",)
+    return RentSurvey(
+        cluster_api=MachineSurvey(served=True, machines=rented, watchman=watchman, namespace=namespace), plugins=plugins
+    )
+
+
+def test_machines_that_say_their_gpus_can_be_rented_like() -> None:
+    labels = "nvidia.com/gpu.product=NVIDIA-A100-SXM4-80GB,karpenter.sh/capacity-type=spot"
+    there = machines(
+        deployment("a100", gpu_count="8", gpu_type="nvidia.com/gpu", labels=labels, taints="team=x:NoSchedule"),
+        deployment("mi300", gpu_count="4", gpu_type="amd.com/gpu"),
+        deployment("cpu"),
+        deployment("odd", gpu_count="many"),
+        namespace="own",
+    )
+    assert missing_for_rent(there) == []
+    block = SiteBlock("lab", "act", "k", "own", price="2.10")
+    text = as_text(site(block, Survey("v1.35.0"), rentable_nodes(there)))
+    (parsed,) = parse_sites(f"sites:\n{text}".encode(), "sites.yaml").sites
+    assert [(offer.id, offer.term, offer.guarantee) for offer in parsed.offers] == [
+        ("lab/a100-spot", "spot", "watchman"),
+        ("lab/gpu", "on_demand", "watchman"),
+    ]
+    spot, other = yaml.safe_load(text)[0]["offers"]
+    assert (spot["gpu"], spot["gpus_per_node"], spot["kubernetes"]) == (
+        "A100-SXM4-80GB",
+        8,
+        {"tolerations": [{"key": "team"}]},
+    )
+    rent = {"way": "cluster_api", "deployment": "a100", "namespace": "machines", "watchman": "own"}
+    assert spot["rent"] == rent
+    assert other["kubernetes"] == {"resource": "amd.com/gpu"}
+
+
+def test_without_a_watchman_and_for_machines_that_say_nothing_there_is_a_sentence() -> None:
+    there = machines(deployment("a100", gpu_count="8"), watchman=False)
+    (soft,) = missing_for_rent(there)
+    assert "caps are soft" in soft
+    assert "penstock manifests watchman" in soft
+    (silent,) = missing_for_machines(MachineSurvey(served=True, silent=("machines/cpu",)))
+    assert "MachineDeployment machines/cpu does not say which GPUs" in silent
+
+
+def test_a_managed_cluster_is_known_by_its_nodes() -> None:
+    ids = {"eks": "aws:///eu-1a/i-0", "aks": "azure:///subscriptions/0/x", "gke": "gce://project/zone/name"}
+    for cloud, provider_id in ids.items():
+        assert cloud_of([{"spec": {}}, {"spec": {"providerID": provider_id}}]) == cloud
+    assert cloud_of([{"spec": {"providerID": "kind://docker/kind/node"}}]) == ""

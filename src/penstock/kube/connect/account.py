@@ -43,7 +43,7 @@ class Wanted:
     own: str  # the account's namespace
     namespaces: tuple[str, ...] = ()  # further ones
     commands: bool = False  # for `penstock exec`
-    rent: bool = False  # nodes, by Karpenter
+    rent: bool = False  # nodes, by Karpenter or Cluster API
     kueue: bool = False  # govern Workloads
 
 

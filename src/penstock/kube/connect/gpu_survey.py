@@ -165,6 +165,11 @@ def is_spot(labels: Mapping[str, str]) -> bool:
     return any(labels.get(key) == text for key, text in SPOT.items())
 
 
+def model_of_labels(labels: Mapping[str, str]) -> str:
+    """Of a whole GPU; empty: no label says it."""
+    return _model(labels.get(PRODUCT, ""), labels)
+
+
 def _model(product: str, labels: Mapping[str, str]) -> str:
     """As Jobs name it: `A100-SXM4-80GB` of `NVIDIA-A100-SXM4-80GB`; else by the cloud's own labels."""
     if product:

@@ -1,5 +1,6 @@
-"""What a cluster's Karpenter can rent, as its NodePools, node classes and device plugins tell. `connect --rent` prints
-what is missing, and writes an offer with `rent` for each NodePool whose machine types have GPUs.
+"""What can be rented in a cluster: by its Karpenter, as NodePools and node classes tell, or by Cluster API
+(`machine_survey`). `connect --rent` prints what is missing, and writes an offer with `rent` for each NodePool whose
+machine types have GPUs, and for each MachineDeployment of size 0 that says which it has.
 """
 
 from collections.abc import Iterable, Sequence
@@ -7,13 +8,16 @@ from typing import Any, Final
 
 from penstock.core.values import value
 from penstock.kube import annotations
-from penstock.kube.client import NODE_CLAIMS, Cluster, Kind, Obj
-from penstock.kube.connect.gpu_survey import CAPACITY, GPU_COUNT, INSTANCE, NODE_POOLS, listed
+from penstock.kube.client import NODE_CLAIMS, NODES, Cluster, Kind, Obj
+from penstock.kube.connect.gpu_survey import CAPACITY, GPU_COUNT, INSTANCE, NODE_POOL, NODE_POOLS, GpuNodes, listed
+from penstock.kube.connect.machine_survey import MachineSurvey, missing_for_machines, survey_machines
 from penstock.kube.gpu_models import model_of
 
 ZONE: Final = "topology.kubernetes.io/zone"
 DAEMON_SETS: Final = Kind("DaemonSet", "daemonsets", "apps/v1")
 PLUGIN: Final = "device-plugin"  #: in the name of every DaemonSet that registers GPUs
+WATCHMAN_NAMESPACE: Final = "penstock"  #: unless the offer says another one
+CLOUDS: Final = {"aws://": "eks", "azure://": "aks", "gce://": "gke"}  #: by how a node's providerID begins
 USUAL_GPUS: Final = 8  #: of a machine whose NodePool does not count them
 #: Of Karpenter's providers, by what their node classes are.
 NODE_CLASSES: Final = tuple(
@@ -52,10 +56,21 @@ class RentSurvey:
     plugins: tuple[str, ...] = ()  # DaemonSets of device plugins
     fenced: tuple[str, ...] = ()  # those that do not tolerate the taint of rented nodes
     unseen: tuple[str, ...] = ()  # what the login may not look at
+    cluster_api: MachineSurvey = MachineSurvey()
+    cloud: str = ""  # whose machines the nodes are: eks, aks, gke
 
 
-async def survey_rent(cluster: Cluster) -> RentSurvey:
-    """Asks with the login that was given."""
+@value
+class RentableNodes:
+    """What `connect` offers: nodes of a kind, and the offer's `rent`."""
+
+    kind: GpuNodes
+    rent: dict[str, Any]
+    selector: tuple[str, str] | None = None  # what nodes of the same kind have that are offered by the Job alone
+
+
+async def survey_rent(cluster: Cluster, namespace: str) -> RentSurvey:
+    """Asks with the login that was given. `namespace`: where a watchman has its Lease."""
     unseen: list[str] = []
     claims = await listed(cluster, NODE_CLAIMS, unseen)
     classes = [(kind, thing) for kind in NODE_CLASSES for thing in await listed(cluster, kind, unseen) or ()]
@@ -68,6 +83,8 @@ async def survey_rent(cluster: Cluster) -> RentSurvey:
         unready=tuple(why for kind, thing in classes if (why := _unready(kind, thing))),
         plugins=tuple(_named(plugin) for plugin in plugins),
         fenced=tuple(_named(plugin) for plugin in plugins if not tolerates_rented(plugin)),
+        cluster_api=await survey_machines(cluster, namespace, unseen),
+        cloud=cloud_of(await listed(cluster, NODES, unseen) or ()),
         unseen=tuple(dict.fromkeys(unseen)),
     )
 
@@ -129,14 +146,12 @@ def tolerates_rented(daemon_set: Obj) -> bool:
 
 def missing_for_rent(there: RentSurvey) -> list[str]:
     """A sentence each."""
-    if not there.karpenter:
-        return ["Karpenter v1 is not installed there (no NodeClaims): install it before Penstock can rent its nodes."]
+    if not there.karpenter and not there.cluster_api.served:
+        return [_nobody_rents(there.cloud)]
     missing = [f"This login may not look at {what}, so nothing is known of it." for what in there.unseen]
-    missing += [f"{why.rstrip('.')}. Mend it: nothing can be rented by it." for why in there.unready]
-    if not there.pools:
-        missing.append(_no_pool(there.classes))
-    for pool in there.pools:
-        missing += _of_pool(pool)
+    if there.karpenter:
+        missing += _of_karpenter(there)
+    missing += missing_for_machines(there.cluster_api)
     if not there.plugins:
         missing.append("No DaemonSet of a device plugin is there: rented nodes would never show their GPUs.")
     for plugin in there.fenced:
@@ -144,6 +159,20 @@ def missing_for_rent(there: RentSurvey) -> list[str]:
         words = f"give it a toleration with `operator: Exists` for {key}, or rented nodes never show their GPUs"
         missing.append(f"DaemonSet {plugin} does not tolerate the taint of rented nodes: {words}.")
     return missing
+
+
+def _nobody_rents(cloud: str) -> str:
+    words = "Neither Karpenter v1 nor Cluster API is there: install one before Penstock can rent its nodes."
+    if not cloud:
+        return words
+    return f"{words} Or rent node pools of {cloud.upper()}, whose caps are soft: see examples/{cloud}.yaml."
+
+
+def _of_karpenter(there: RentSurvey) -> list[str]:
+    missing = [f"{why.rstrip('.')}. Mend it: nothing can be rented by it." for why in there.unready]
+    if not there.pools and not there.cluster_api.machines:
+        missing.append(_no_pool(there.classes))
+    return missing + [line for pool in there.pools for line in _of_pool(pool)]
 
 
 def _no_pool(classes: Sequence[str]) -> str:
@@ -159,6 +188,35 @@ def _of_pool(pool: RentablePool) -> list[str]:
         types = ", ".join(pool.instance_types)
         about.append(f"The types of NodePool {pool.name} ({types}) have different GPUs: make an offer of each.")
     return about
+
+
+def rentable_nodes(there: RentSurvey | None) -> list[RentableNodes]:
+    """All that can be offered."""
+    if there is None:
+        return []
+    return [*map(_by_karpenter, there.pools), *_by_cluster_api(there.cluster_api)]
+
+
+def _by_karpenter(pool: RentablePool) -> RentableNodes:
+    kind = GpuNodes(model=pool.model, gpus_per_node=pool.gpus_per_node, nodes=0, spot=pool.spot)
+    return RentableNodes(kind, rent_of(pool), (NODE_POOL, pool.name))
+
+
+def _by_cluster_api(there: MachineSurvey) -> list[RentableNodes]:
+    usual = {} if there.namespace == WATCHMAN_NAMESPACE else {"watchman": there.namespace}
+    return [
+        RentableNodes(
+            machines.kind,
+            {"way": "cluster_api", "deployment": machines.name, "namespace": machines.namespace, **usual},
+        )
+        for machines in there.machines
+    ]
+
+
+def cloud_of(nodes: Iterable[Obj]) -> str:
+    """Whose managed Kubernetes it is, by its nodes; empty: none that can be rented at."""
+    ids = [str(node.get("spec", {}).get("providerID", "")) for node in nodes]
+    return next((cloud for scheme, cloud in CLOUDS.items() for one in ids if one.startswith(scheme)), "")
 
 
 def rent_of(pool: RentablePool) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from penstock.core.errors import BadInput
 from penstock.core.values import value
-from penstock.kube.connect.gpu_survey import NODE_POOL, GpuNodes, Survey
-from penstock.kube.connect.rent_survey import RentablePool, rent_of
+from penstock.kube.connect.gpu_survey import GpuNodes, Survey
+from penstock.kube.connect.rent_survey import RentableNodes
+from penstock.kube.gpu_models import MIG, USUAL
 from penstock.kube.manifests import Role
 
 WIDTH: Final = 120
@@ -33,7 +34,7 @@ class SiteBlock:
     owned: bool = False  # its nodes, though others are rented there for this price
 
 
-def site(block: SiteBlock, survey: Survey, pools: Sequence[RentablePool] = ()) -> Json:
+def site(block: SiteBlock, survey: Survey, rented: Sequence[RentableNodes] = ()) -> Json:
     """The site as the sites file has it. Without GPUs there is nothing to offer, and None is not written."""
     cluster: Json = {"kubeconfig": block.kubeconfig, "namespace": block.namespace}
     if block.namespaces and block.role == "home":
@@ -48,7 +49,7 @@ def site(block: SiteBlock, survey: Survey, pools: Sequence[RentablePool] = ()) -
             maps["architectures"] = list(survey.architectures)
         if maps:
             made["maps"] = maps
-    made["offers"] = offers(block, survey.gpus, pools)
+    made["offers"] = offers(block, survey.gpus, rented)
     return made
 
 
@@ -63,21 +64,20 @@ def manager(block: SiteBlock) -> str:
     return as_text(made | ({"namespaces": list(block.namespaces)} if block.namespaces else {}))
 
 
-def offers(block: SiteBlock, gpus: Sequence[GpuNodes], pools: Sequence[RentablePool] = ()) -> list[Json]:
+def offers(block: SiteBlock, gpus: Sequence[GpuNodes], rented: Sequence[RentableNodes] = ()) -> list[Json]:
     """What is there, and what can be rented. A NodePool that we rent like is not offered by the Job alone, too."""
     taken: set[str] = set()
-    rented = {(NODE_POOL, pool.name) for pool in pools}
+    selectors = {nodes.selector for nodes in rented}
     standing = replace(block, price="") if block.owned else block
-    others = [kind for kind in gpus if kind.offered and not rented & set(kind.selector)]
+    others = [kind for kind in gpus if kind.offered and not selectors & set(kind.selector)]
     return [
         *(_offer(standing, kind, taken) for kind in others),
-        *(_rented_offer(block, pool, taken) for pool in pools),
+        *(_rented_offer(block, nodes, taken) for nodes in rented),
     ]
 
 
-def _rented_offer(block: SiteBlock, pool: RentablePool, taken: set[str]) -> Json:
-    kind = GpuNodes(model=pool.model, gpus_per_node=pool.gpus_per_node, nodes=0, spot=pool.spot)
-    return {**_offer(block, kind, taken), "start": START, "kill": KILL, "rent": rent_of(pool)}
+def _rented_offer(block: SiteBlock, nodes: RentableNodes, taken: set[str]) -> Json:
+    return {**_offer(block, nodes.kind, taken), "start": START, "kill": KILL, "rent": nodes.rent}
 
 
 def _offer(block: SiteBlock, kind: GpuNodes, taken: set[str]) -> Json:
@@ -92,7 +92,7 @@ def _offer(block: SiteBlock, kind: GpuNodes, taken: set[str]) -> Json:
     where: Json = {"selector": dict(kind.selector)} if kind.selector else {}
     if kind.tolerations:
         where["tolerations"] = [{"key": key} for key in kind.tolerations]
-    if kind.mig and not kind.resource.endswith(kind.mig.replace("+", ".")):
+    if kind.resource != (f"{MIG}{kind.mig.replace('+', '.')}" if kind.mig else USUAL):
         where["resource"] = kind.resource
     if where:
         offer["kubernetes"] = where

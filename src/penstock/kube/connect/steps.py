@@ -54,7 +54,7 @@ async def connect_cluster(given: Access, wanted: Wanted, block: SiteBlock, targe
     cluster = kube_access.connect(given)
     try:
         survey = await gpu_survey.survey(cluster)
-        rent = await rent_survey.survey_rent(cluster) if wanted.rent else None
+        rent = await rent_survey.survey_rent(cluster, wanted.own) if wanted.rent else None
         queues = await kueue_survey.try_survey(cluster, account.CHECK) if wanted.kueue else None
         _refuse_without_kueue(queues)
         changed, token, blocked = await _account(cluster, wanted)
@@ -68,8 +68,8 @@ async def connect_cluster(given: Access, wanted: Wanted, block: SiteBlock, targe
         ends = claims.ends if claims else 0.0
         blocked += await _tried(Access(str(target)), wanted)
     used = target if token else Path(given.kubeconfig)
-    block, pools = _at(block, used, target.parent), rent.pools if rent else ()
-    offered = bool(sites_block.offers(block, survey.gpus, pools))
+    block, rented = _at(block, used, target.parent), rent_survey.rentable_nodes(rent)
+    offered = bool(sites_block.offers(block, survey.gpus, rented))
     remarks = [*missing(survey, wanted, block), *(rent_survey.missing_for_rent(rent) if rent else ())]
     remarks += _of_kueue(queues, block)
     return Connected(
@@ -79,7 +79,7 @@ async def connect_cluster(given: Access, wanted: Wanted, block: SiteBlock, targe
         changed=tuple(changed),
         kubeconfig=str(used),
         token_ends=ends,
-        block=sites_block.as_text(sites_block.site(block, survey, pools)) if offered else "",
+        block=sites_block.as_text(sites_block.site(block, survey, rented)) if offered else "",
         missing=(*blocked, *path.remarks, *dict.fromkeys(remarks), *_store(os.environ, wanted)),
         rent=rent,
         manager=sites_block.manager(block) if wanted.kueue else "",
