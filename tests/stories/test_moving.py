@@ -217,6 +217,26 @@ def test_data_goes_where_location_and_law_both_allow() -> None:
     assert penstock.hears(submitted("a", data_class="gdpr"), at="09:00") == [launch("a.1/n0", at="eu-eu")]
 
 
+def test_row_15_personal_data_waits_while_there_is_only_capacity_outside_the_eu() -> None:
+    rules = (rule("personal", locations=("eu",), laws=("eu",)), rule("open", "*"))
+    penstock = given(
+        site("lab", location="eu", law="eu"),
+        offer("us", price="1", location="us", law="us"),
+        offer("eu-of-us", price="1", location="eu", law="us"),
+        data("people", "lab", "personal"),
+        policy(data_rules=rules),
+    )
+    penstock.hears(submitted("owned", run="10h"), at="09:00")
+    assert penstock.hears(submitted("declared", data_class="personal"), at="09:01") == []
+    assert penstock.hears(submitted("by-its-data", data=("people",)), at="09:02") == []
+    for job in ("declared", "by-its-data"):
+        because = penstock.why(job)
+        assert isinstance(because, OnlyOwned)
+        assert because.rule == "data class personal may not go to eu-of-us"
+    assert penstock.hears(nothing, at="18:00") == []
+    assert penstock.hears(ended("owned.1"), at="19:00") == [start("declared.1", on="lab")]
+
+
 def test_a_data_set_that_nobody_registered_is_refused() -> None:
     penstock = given(site("lab"))
     penstock.hears(submitted("a", data=("missing",)), at="09:00")
