@@ -2,6 +2,7 @@
 
 from penstock.core.model.types import PodCounts
 from penstock.drivers.kubernetes.counts import counts_at_end, counts_now
+from penstock.drivers.kubernetes.pods import End, end_of
 from tests.drivers.kubernetes.test_pods import disrupted, ended, job, told
 
 
@@ -32,3 +33,14 @@ def test_a_job_that_succeeded_while_we_ended_it_has_succeeded_and_says_so_as_kub
         reason="CompletionsReached",
         message="Reached expected number of succeeded pods",
     )
+
+
+def test_a_job_told_to_move_whose_pods_had_succeeded_says_so_as_kubernetes_would() -> None:
+    """It ended before its cluster counted that, and its home Job said "Succeeded." in place of Kubernetes' words."""
+    moving = job(ending="stopped")
+    assert end_of(moving, [ended(0)], None) == End("done", "exit code 0")
+    well = {**ended(0), "index": "0"}
+    end = counts_at_end(moving, [well], "done")
+    assert (end.reason, end.message) == ("CompletionsReached", "Reached expected number of succeeded pods")
+    met = job("SuccessCriteriaMet", "SuccessPolicy", "Matched rules at index 0", ending="stopped")
+    assert counts_at_end(met, [well], "done").message == "Matched rules at index 0"

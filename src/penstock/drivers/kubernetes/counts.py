@@ -46,20 +46,25 @@ def counts_at_end(job: Obj, pods: Sequence[Obj], phase: SeenPhase) -> PodCounts:
         failed = own if phase == "stopped" else max(now.failed, own + 1)
         kept = now if is_batch(job) else RunningPods()
         return PodCounts(kept.succeeded, failed, own, kept.completed_indexes, kept.failed_indexes)
-    over = condition(job, "Complete") or condition(job, "Failed") or {}
+    over, words = condition(job, "Complete") or condition(job, "Failed"), _said_at_end(job, phase)
     own = now.failed if over else max(now.failed, own)  # a Job that is over has counted all of them
     well = [pod for pod in pods if has_succeeded(pod)] if phase == "done" else []
-    if phase == "done" and condition(job, "Failed"):  # its pods were faster than our end of the Job
-        over = SUCCEEDED
     return PodCounts(
         succeeded=max(now.succeeded, len(well)),
         failed=own,
         own_failures=own,
         completed_indexes=indexes.together(now.completed_indexes, *(str(pod["index"]) for pod in well)),
         failed_indexes=now.failed_indexes,
-        reason=str(over.get("reason") or ""),
-        message=str(over.get("message") or ""),
+        reason=str(words.get("reason") or ""),
+        message=str(words.get("message") or ""),
     )
+
+
+def _said_at_end(job: Obj, phase: SeenPhase) -> Obj:
+    """The cluster's words about its end; none yet if its pods were faster."""
+    kinds = ("Complete", "SuccessCriteriaMet") if phase == "done" else ("Failed", "FailureTarget")
+    words = next((found for kind in kinds if (found := condition(job, kind)) is not None), None)
+    return words or (SUCCEEDED if phase == "done" else {})
 
 
 def _own_failures(job: Obj, pods: Sequence[Obj]) -> int:
