@@ -229,4 +229,4 @@ def known_ms(widths: Mapping[int, Sequence[Millis]], width: int) -> float:
 def _why_none(ranked: Sequence[PilotCandidate]) -> str:
     if not ranked:
         return f"No job ran {LEAST_RUNS} times under one name or template, so there is no baseline to compare with."
-    return "Something speaks against each recurring job; the table says what."
+    return "Something speaks against each recurring job; the table on the page says what."
