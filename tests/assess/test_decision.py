@@ -338,6 +338,19 @@ def test_the_pilot_is_a_job_that_waits_and_can_leave() -> None:
     assert report.pilot.wider.source.startswith("a guess: 90 % of each doubling")
 
 
+def test_of_two_equal_jobs_the_one_without_priority_over_others_goes_first() -> None:
+    def runs(first: int, **more: Any) -> list[JobRecord]:
+        return [job(first + k, submit=20 * k, start=20 * k + 6, run=4, **more) for k in range(4)]
+
+    some = [*runs(0, key="a/nightly", priority="production"), *runs(10, key="b/sweep", priority="")]
+    ranked = assess(month([*some, *runs(20, key="c/unread")], gpus=24), DecisionOptions(own_cost=COST)).pilot.ranked
+    assert [candidate.key for candidate in ranked] == ["b/sweep", "a/nightly", "c/unread"]
+    assert [candidate.points - ranked[2].points for candidate in ranked] == [1, 0, 0]
+    assert "it has no priority over others: it is hardly critical" in ranked[0].reasons
+    assert "its priority is production: ask whether it is critical" in ranked[1].reasons
+    assert not any("priority" in reason for reason in ranked[2].reasons)
+
+
 def test_runs_at_two_widths_tell_their_scaling() -> None:
     narrow = [job(k, submit=20 * k, start=20 * k + 1, run=8, gpus=4) for k in range(3)]
     wide = [job(9 + k, submit=20 * k, start=20 * k + 1, run=5, gpus=8) for k in range(3)]
