@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import compiled
-from bench.claims_rows import BY_NAME, ROWS, Row, verdict
+from bench.claims_rows import BY_NAME, OWNED, OWNED_CHEAP, OWNED_DEAR, ROWS, Row, verdict
 from bench.claims_runs import FAST_DAYS, TRACES, Load, Runner, loads, spot_shares
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -28,6 +28,8 @@ FIGURES: Final = re.compile(
     r"(?P<begin><!-- figures: (?P<name>[\w -]+) -->\n).*?(?P<end><!-- end of figures -->)", re.DOTALL
 )
 MOST_DAYS: Final = 3_650
+OWNED_PRICES: Final = (OWNED_CHEAP, OWNED, OWNED_DEAR)
+BY_PRICE: Final = ("peak", "split")  #: rows whose verdict may follow the price of an owned GPU-hour
 PRICED: Final = "H100"  #: the GPU model whose spot prices are shown beside the row about spot
 
 
@@ -130,6 +132,8 @@ def figures_of(name: str, result: Mapping[str, Any]) -> str:
         jobs = ", ".join(f"{trace} {count:,}" for trace, count in result["jobs"].items())
         part = f"{result['days']:g} days from the middle of each trace" if result["days"] else "the whole traces"
         return f"Measured on {part}, in {result['runs']} runs of the engine. Jobs: {jobs}.\n"
+    if name == "owned prices":
+        return owned_prices(result)
     if name == "spot prices":
         shares = result[f"spot_by_on_demand_{PRICED}"]
         listed = ", ".join(f"{cloud} {share:.2f}" for cloud, share in shares.items()) or "not at hand"
@@ -149,6 +153,27 @@ def spread(by_load: Mapping[str, Mapping[str, float]]) -> str:
     """The first figure, from the least to the most."""
     heads = sorted(next(iter(figures.values())) for figures in by_load.values())
     return f"{heads[0]:.1f} to {heads[-1]:.1f} %" if len(heads) > 1 else f"{heads[0]:.1f} %"
+
+
+def owned_prices(result: Mapping[str, Any]) -> str:
+    """The verdict of a row for each price of an owned GPU-hour."""
+    lines = [f"| row | {' | '.join(f'at ${price:.2f}' for price in OWNED_PRICES)} |"]
+    lines.append(f"| --- |{' --- |' * len(OWNED_PRICES)}")
+    for name in BY_PRICE:
+        row, by_load = BY_NAME[name], result["rows"][name]
+        cells = []
+        for price in OWNED_PRICES:
+            heads = {load: {"": at_price(figures, price)} for load, figures in by_load.items()}
+            cells.append(f"{verdict(row, heads)} ({spread(heads)})")
+        lines.append(f"| [{name}](#{name}) | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def at_price(figures: Mapping[str, float], price: float) -> float:
+    """The first figure is at the price that all rows take."""
+    if price == OWNED:
+        return next(iter(figures.values()))
+    return next(number for what, number in figures.items() if what.startswith(f"At ${price:.2f} an owned GPU-hour"))
 
 
 def section(row: Row, by_load: Mapping[str, Mapping[str, float]], days: float | None) -> str:

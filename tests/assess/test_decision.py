@@ -338,6 +338,19 @@ def test_the_pilot_is_a_job_that_waits_and_can_leave() -> None:
     assert report.pilot.wider.source.startswith("a guess: 90 % of each doubling")
 
 
+def test_of_two_equal_jobs_the_one_without_priority_over_others_goes_first() -> None:
+    def runs(first: int, **more: Any) -> list[JobRecord]:
+        return [job(first + k, submit=20 * k, start=20 * k + 6, run=4, **more) for k in range(4)]
+
+    some = [*runs(0, key="a/nightly", priority="production"), *runs(10, key="b/sweep", priority="")]
+    ranked = assess(month([*some, *runs(20, key="c/unread")], gpus=24), DecisionOptions(own_cost=COST)).pilot.ranked
+    assert [candidate.key for candidate in ranked] == ["b/sweep", "a/nightly", "c/unread"]
+    assert [candidate.points - ranked[2].points for candidate in ranked] == [1, 0, 0]
+    assert "it has no priority over others: it is hardly critical" in ranked[0].reasons
+    assert "its priority is production: ask whether it is critical" in ranked[1].reasons
+    assert not any("priority" in reason for reason in ranked[2].reasons)
+
+
 def test_runs_at_two_widths_tell_their_scaling() -> None:
     narrow = [job(k, submit=20 * k, start=20 * k + 1, run=8, gpus=4) for k in range(3)]
     wide = [job(9 + k, submit=20 * k, start=20 * k + 1, run=5, gpus=8) for k in range(3)]
@@ -365,6 +378,15 @@ def test_the_cost_of_delay_flips_where_rent_equals_delay() -> None:
     assert [one.here for one in found.decision.flips] == pytest.approx([200, RENT_HOUR, 8], rel=0.001)
 
 
+def test_each_flip_says_which_way_is_better_beyond_it() -> None:
+    found = assess(two_at_once(), DecisionOptions(own_cost=COST, cost_of_delay="200", cap="10000000"))
+    by_delay, by_rent, by_owned = found.decision.flips
+    assert by_delay.beyond[0] == ("below", "As it was")
+    assert by_rent.beyond == (("below", "All in the cloud"), ("above", "More GPUs bought"))
+    assert len(by_owned.beyond) == len(by_owned.flips_at)
+    assert "It flips at $20.88; below that, best: as it was." in page(found)
+
+
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
@@ -381,11 +403,23 @@ def test_the_page_is_whole_and_asks_nobody(generated: tuple[GeneratedMonth, Asse
 
 def test_the_page_says_how_much_was_seen_before_its_answer_and_what_the_answer_takes() -> None:
     text = page(assess(two_at_once(), DecisionOptions(own_cost=COST, cost_of_delay="200", cap="10000000", buy=64)))
+    text = text.replace("\u00a0", " ")  # a number keeps to its unit
     seen = "Seen: 1 day of here. 2 jobs; 0 % of run times cut off. The wait is known of 2 of 2 jobs that ran (100 %)."
     answer = "Go: bursting costs less than the delay that it removes."
     takes = "That takes an hour of one job&#x27;s delay to cost $200.00, an assumption; the answer flips at $"
     assert 0 < text.index(seen) < text.index(answer) < text.index(takes) < text.index("<h2")
     assert "83 % of their hours allocated" in text
+
+
+def test_use_is_drawn_by_day_and_by_hour_of_the_day(generated: tuple[GeneratedMonth, Assessment]) -> None:
+    use = generated[1].report.use
+    days = (generated[1].report.to_at - generated[1].report.from_at) / DAY
+    first = use.by_hour_of_day[0]
+    assert first.label == "00:00"
+    text = page(generated[1])
+    assert f"GPUs allocated by hour of the day: 00:00 {first.allocated / days:,.1f}; 03:00" in text
+    assert "GPU-hours by day" in text
+    assert "GPUs allocated by hour of the day" not in page(assess(two_at_once(), DecisionOptions(own_cost=COST)))
 
 
 def test_names_of_jobs_are_escaped() -> None:

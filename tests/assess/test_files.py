@@ -65,6 +65,14 @@ def test_running_pending_held_and_requeued_jobs(tmp_path: Path) -> None:
     assert (reading.coverage.cut, reading.coverage.unknown_starts) == (1, 0)
 
 
+def test_a_quality_of_service_other_than_the_usual_one_is_a_priority(tmp_path: Path) -> None:
+    times = "2026-10-01T08:00:00|2026-10-01T08:00:00|2026-10-01T09:00:00|2026-10-01T10:00:00|3600|COMPLETED"
+    rows = [f"{k}|{times}|gres/gpu=8|gres/gpu=8|{qos}" for k, qos in enumerate(("normal", "urgent", ""))]
+    text = SACCT.replace("ReqTRES", "ReqTRES|QOS") + "\n".join(rows)
+    assert [job.priority for job in read_sacct(written(tmp_path, text), UTC).jobs] == ["", "urgent", ""]
+    assert {job.priority for job in read_sacct(written(tmp_path, months.sacct_24(MONTH)), UTC).jobs} == {None}
+
+
 def test_times_without_a_zone_are_of_the_zone_that_was_named(tmp_path: Path) -> None:
     row = "1|2026-10-01T08:00:00||2026-10-01T09:00:00|2026-10-01T10:00:00|3600|COMPLETED|gres/gpu=8|"
     path = written(tmp_path, SACCT + row)

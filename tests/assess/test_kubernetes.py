@@ -113,3 +113,11 @@ async def test_only_lists_are_asked_for_page_by_page_and_what_is_forbidden_is_sa
     assert {method for method, _ in asked} == {"GET"}
     assert len(reading.jobs) == len(MONTH.jobs)
     assert any('nodes cannot be listed: User "u" cannot' in words for words in reading.coverage.missing)
+
+
+def test_a_priority_class_is_read_from_the_pod_or_from_kueue_s_label() -> None:
+    plain, named, labelled = (months.kube_job(job) for job in MONTH.jobs[:3])
+    named["spec"]["template"]["spec"]["priorityClassName"] = "production"
+    labelled["metadata"]["labels"] = {"kueue.x-k8s.io/priority-class": "urgent"}
+    reading = reading_of([plain, named, labelled], [], [], [], now=NOW, source="cluster lab")
+    assert [job.priority for job in reading.jobs] == ["", "production", "urgent"]

@@ -36,6 +36,7 @@ def named_jobs(draw: st.DrawFn) -> JobRecord:
         uid=draw(names),
         volumes=draw(st.none() | st.tuples(names)),
         data=draw(st.none() | st.tuples(names)),
+        priority=draw(st.none() | names),
     )
 
 

@@ -118,6 +118,18 @@ def test_the_page_has_the_tables_of_the_stored_run_and_names_every_row_and_its_c
         assert row.claim in page
 
 
+def test_the_page_says_which_verdicts_follow_the_price_of_an_owned_gpu_hour() -> None:
+    """At the price of `penstock assess` an 80/20 split holds, and the page once said only that it does not."""
+    named = {"What is first, %": 90.0, "At $1.00 an owned GPU-hour, %": 99.0, "At $2.00 an owned GPU-hour, %": 82.0}
+    rows = {name: {"philly": named, "pai": {**named, "What is first, %": 83.0}} for name in claims.BY_PRICE}
+    table = claims.owned_prices({"rows": rows})
+    assert "| row | at $1.00 | at $1.50 | at $2.00 |" in table
+    assert table.splitlines()[-1] == (
+        "| [split](#split) | holds on none of 2 traces (99.0 to 99.0 %) | holds on 1 of 2 traces (83.0 to 90.0 %)"
+        " | holds on all 2 traces (82.0 to 82.0 %) |"
+    )
+
+
 def test_the_command_prints_text_or_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """On the small load, which stands where `--fast` would read traces."""
     monkeypatch.setattr(claims, "loads", lambda *_: [small()[1]])

@@ -89,6 +89,8 @@ def test_a_decision_is_printed_and_written_as_one_page(tmp_path: Path, capsys: p
     assert main(words) == 0
     told = capsys.readouterr().out
     assert "Ways, each replayed on this month" in told
+    assert "Buy or rent\n  An owned H100 costs $2.00 an hour" in told
+    assert "Pilot\n  No " in told
     assert told.endswith(f"The whole report is in {page}.\n")
     assert "Nothing was written" not in told
     assert page.read_text().startswith("<!doctype html>")

@@ -206,6 +206,19 @@ def test_once_only_backfills_keep_the_job_from_its_nodes_nobody_else_is_let_in()
     assert penstock.hears(unknown("later"), at="day 2, 12:02") == []
 
 
+def test_the_same_where_the_job_needs_a_part_of_one_node_and_just_that_is_left() -> None:
+    """Of two nodes `wide` needs 15 GPUs: one whole, and the 7 beside `long`."""
+    penstock = a_wide_job_waits(nodes=2, wide=15, defragment=True)
+    assert penstock.hears(submitted("small", gpus=3, run="4h"), at="day 2, 09:00") == [start("small.1", on="lab")]
+    penstock.hears(started("small.1"), at="day 2, 09:00")
+    assert penstock.hears(unknown("early"), at="day 2, 09:01") == [start("early.1", on="lab")]
+    penstock.hears(started("early.1"), at="day 2, 09:01")
+    penstock.hears(ended("early.1"), at="day 2, 10:00")
+    assert penstock.hears(ended("other1.1"), at="day 2, 12:00") == []
+    assert penstock.hears(unknown("late"), at="day 2, 12:01") == []
+    assert penstock.hears(ended("small.1"), at="day 2, 12:30") == [start("wide.1", on="lab")]
+
+
 def test_a_backfill_may_run_as_long_as_it_said_and_no_longer() -> None:
     penstock = two_backfills(defragment=True)
     assert penstock.wakes() == clock("day 2, 13:00")

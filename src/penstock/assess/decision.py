@@ -15,6 +15,7 @@ from penstock.assess.ways import (
     BOUGHT,
     BURST,
     CLOUD,
+    LABELS,
     RECLAIMED,
     SPOT,
     ReplayFigures,
@@ -27,6 +28,7 @@ from penstock.core.values import value
 from penstock.formatting import money
 
 Answer: TypeAlias = Literal["go", "no-go"]
+Side: TypeAlias = Literal["below", "above"]
 CLOSE: Final = 0.03  #: of the total: nearer than this, two ways are equal
 LEAST_DELAY_H: Final = 0.1  #: a mean delay below this is none: nothing needs to be done
 OWNED_SHARES: Final = (0.7, 0.85, 1.0, 1.15, 1.3)
@@ -42,7 +44,7 @@ class FlipCurve:
     here: float
     points: tuple[tuple[float, float], ...]
     flips_at: tuple[float, ...]
-    says: str
+    beyond: tuple[tuple[Side, str], ...]  # of each flip: where bursting does not pay, and the way that costs no more
 
 
 @value
@@ -125,12 +127,18 @@ def _rests_on(by_cost: FlipCurve, report: WaysReport) -> list[str]:
 def _by_cost_of_delay(bursts: Sequence[Way], others: Sequence[Way], here: float) -> FlipCurve:
     most = max(4 * here, 1.0)
     points = tuple((most * k / 40, gain_of(bursts, others, most * k / 40, 1.0)) for k in range(41))
-    return _flip("What an hour of delay costs, for one job", "a job and hour", here, points)
+    return _flip(
+        "What an hour of delay costs, for one job", "a job and hour", here, points, lambda x: _least(others, x, 1.0)
+    )
 
 
 def _by_rent(bursts: Sequence[Way], others: Sequence[Way], cost: float, here: float) -> FlipCurve:
     points = tuple((here * k / 10, gain_of(bursts, others, cost, k / 10)) for k in range(2, 41))
-    return _flip("What a rented GPU costs", "a GPU-hour", here, points)
+    return _flip("What a rented GPU costs", "a GPU-hour", here, points, lambda x: _least(others, cost, x / here))
+
+
+def _least(ways: Sequence[Way], cost: float, rent: float) -> str:
+    return min(ways, key=lambda way: total(way.measured, cost, rent)).label
 
 
 def _by_owned(month: Replayable, report: WaysReport, cost: float, advance: Callable[[int], None]) -> FlipCurve:
@@ -144,13 +152,22 @@ def _by_owned(month: Replayable, report: WaysReport, cost: float, advance: Calla
         points.append((float(owned), total(was, cost) - total(burst, cost)))
     scale = len(month.jobs) / len(jobs)
     scaled = tuple((owned, gain * scale) for owned, gain in points)
-    return _flip("How many GPUs are owned, for the same load", "GPUs", float(month.owned_gpus), scaled)
+    as_it_was = LABELS[AS_IT_WAS]
+    return _flip(
+        "How many GPUs are owned, for the same load", "GPUs", float(month.owned_gpus), scaled, lambda _: as_it_was
+    )
 
 
-def _flip(name: str, unit: str, here: float, points: tuple[tuple[float, float], ...]) -> FlipCurve:
-    at = tuple(crossings(points))
-    says = "It flips nowhere in this range." if not at else ""
-    return FlipCurve(name, unit, here, points, at, says)
+def _flip(
+    name: str, unit: str, here: float, points: tuple[tuple[float, float], ...], instead: Callable[[float], str]
+) -> FlipCurve:
+    """`instead`: the best way without bursting, at a value of the assumption."""
+    beyond: list[tuple[Side, str]] = [
+        ("below", instead(x)) if y <= 0 else ("above", instead(to_x))
+        for (x, y), (to_x, to_y) in pairwise(points)
+        if (y > 0) != (to_y > 0)
+    ]
+    return FlipCurve(name, unit, here, points, tuple(crossings(points)), tuple(beyond))
 
 
 def crossings(points: Sequence[tuple[float, float]]) -> list[float]:

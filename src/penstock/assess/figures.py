@@ -12,6 +12,7 @@ from penstock.core.values import value
 from penstock.sim.charts.chart import nice_step
 
 LARGE: Final = (720, 250)
+HALF: Final = (560, 250)  #: two beside each other
 SMALL: Final = (358, 230)
 MULTIPLE: Final = (340, 190)
 NARROW: Final = 500  #: a drawing below this width is for phones
@@ -50,9 +51,9 @@ def plot_of(size: tuple[int, int], xs: XY, ys: XY, margin: float = 8) -> PlotSca
     return PlotScales(width, height, 52, width - margin, 14, height - 26, xs[0], xs[1], low, max(high, low + step))
 
 
-def both(draw: Callable[[tuple[int, int]], str], spoken: str, caption: str = "") -> str:
+def both(draw: Callable[[tuple[int, int]], str], spoken: str, caption: str = "", large: tuple[int, int] = LARGE) -> str:
     """A figure with its two drawings."""
-    inside = "".join(svg(draw(size), size, kind, spoken) for kind, size in (("large", LARGE), ("small", SMALL)))
+    inside = "".join(svg(draw(size), size, kind, spoken) for kind, size in (("large", large), ("small", SMALL)))
     figcaption = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return f'<figure class="fig">{inside}{figcaption}</figure>'
 
@@ -135,7 +136,7 @@ def _days(plot: PlotScales, hours: Sequence[Instant], day: Callable[[Instant], s
             yield _say(plot.x(at), plot.bottom + 16, day(at), "")
 
 
-# --- use by day -------------------------------------------------------------------------------------------------------
+# --- use by day and by hour -------------------------------------------------------------------------------------------
 
 
 def bars(rows: Sequence[tuple[str, float, float]], most: float, size: tuple[int, int]) -> str:

@@ -56,6 +56,7 @@ class JobRecord:
     checkpoints: bool | None = None  # were any seen; None: nothing that would show them was read
     volumes: tuple[str, ...] | None = None  # claims it mounts, by name; None: not read
     data: tuple[str, ...] | None = None  # data sets it names; None: not read
+    priority: str | None = None  # its priority class, Slurm's QOS or a number; empty: the usual one; None: not read
 
     @property
     def run_ms(self) -> Millis | None:

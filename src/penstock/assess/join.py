@@ -180,6 +180,7 @@ def _merged(known: JobRecord, other: JobRecord, differences: "_Differences") -> 
         checkpoints=known.checkpoints if known.checkpoints is not None else other.checkpoints,
         volumes=known.volumes if known.volumes is not None else other.volumes,
         data=known.data if known.data is not None else other.data,
+        priority=known.priority if known.priority is not None else other.priority,
     )
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.assess.gpus import BY_MODEL, UNKNOWN, GpuFact
-from penstock.assess.prices import DOLLARS, ReportCurrency
+from penstock.assess.prices import DOLLARS, ReportCurrency, amount_of
 from penstock.core.errors import BadInput
-from penstock.core.units import MICRO, Money, money
+from penstock.core.units import MICRO, Money
 from penstock.core.values import value
 
 HOURS_A_YEAR: Final = 8_760
@@ -108,9 +108,7 @@ def own_cost(model: str, given: Iterable[str], to: ReportCurrency = DOLLARS) -> 
 
 
 def _with(cost: OwnCost, key: str, text: str) -> OwnCost:
-    amount = 0 if key in NUMBERS else money(text)
-    if amount < 0:
-        raise BadInput(f"--own-cost {key}={text}: a cost cannot be negative.")
+    amount = 0 if key in NUMBERS else amount_of(f"--own-cost {key}", text)
     match key:
         case "price":
             return replace(cost, price=amount)

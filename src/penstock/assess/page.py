@@ -6,6 +6,7 @@ from html import escape
 from importlib.resources import files
 
 from penstock.assess.assessment import Assessment, day_of
+from penstock.assess.pieces import tied
 from penstock.assess.sections import ReportWords, sections
 from penstock.assess.sentences import how_sure
 from penstock.assess.ways import AS_IT_WAS
@@ -17,7 +18,8 @@ def page(assessment: Assessment, made_up: bool = False) -> str:
     say = ReportWords(assessment)
     words = {
         "title": escape(title(assessment)),
-        "lede": f'<span class="sure">{escape(" ".join(how_sure(assessment.report)))}</span>{escape(lede(assessment))}',
+        "lede": f'<span class="sure">{escape(tied(" ".join(how_sure(assessment.report))))}</span>'
+        f"{escape(tied(lede(assessment)))}",
         "foot": escape(
             "Made by penstock assess, which reads and never writes. Ways are replayed by the engine that would run"
             " them live; what is not known is said, and not guessed over."

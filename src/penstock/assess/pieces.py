@@ -57,4 +57,6 @@ def _is_number(text: str) -> bool:
 
 
 def tied(text: str) -> str:
+    """A number keeps to its unit, and the date of a time to itself. Dates in names stay as somebody typed them."""
+    text = re.sub(r"\b(\d{4})-(\d\d)-(\d\d)(?= \d\d:\d\d UTC)", "\\1\u2011\\2\u2011\\3", text)
     return re.sub(r"(?<=\d) (?=(?:%|s|min|h|days?|GPUs?|GPU-h|jobs?|runs?)(?![\w-]))", "\u00a0", text)

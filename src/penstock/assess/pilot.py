@@ -149,6 +149,11 @@ def _judged(
         yield 2, "it writes checkpoints: preemption costs it minutes"
     elif any(job.checkpoints is False for job in runs):
         yield 0, "no checkpoints were seen: rent it on demand, not as spot"
+    priorities = {job.priority for job in runs if job.priority is not None}
+    if named := sorted(priorities - {""}):
+        yield 0, f"its priority is {named[0]}: ask whether it is critical"
+    elif priorities:
+        yield 1, "it has no priority over others: it is hardly critical"
     if key in tied:
         yield -1, "it cannot run elsewhere as it is (portability)"
     elif any(job.volumes for job in runs):
@@ -229,4 +234,4 @@ def known_ms(widths: Mapping[int, Sequence[Millis]], width: int) -> float:
 def _why_none(ranked: Sequence[PilotCandidate]) -> str:
     if not ranked:
         return f"No job ran {LEAST_RUNS} times under one name or template, so there is no baseline to compare with."
-    return "Something speaks against each recurring job; the table says what."
+    return "Something speaks against each recurring job; the table on the page says what."

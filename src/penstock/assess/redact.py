@@ -64,6 +64,7 @@ class _Hashed:
             uid=self.name(job.uid),
             volumes=None if job.volumes is None else tuple(map(self.name, job.volumes)),
             data=None if job.data is None else tuple(map(self.name, job.data)),
+            priority=None if job.priority is None else self.name(job.priority),
         )
 
     def coverage(self, cover: Coverage) -> Coverage:

@@ -4,17 +4,19 @@ Every part answers its question in a sentence first; then a picture; then the nu
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
 from html import escape
 from typing import Final
 
 from penstock.assess import figures, sentences
 from penstock.assess.assessment import Assessment, day_of
+from penstock.assess.decision import FlipCurve
 from penstock.assess.figures import LabelledCurve, LabelledPoint, RangeRow
 from penstock.assess.pieces import MarkedUp, h3, notes, paragraph, table, tied
 from penstock.assess.pilot import Pilot
 from penstock.assess.waits import WaitRow
 from penstock.assess.ways import AS_IT_WAS, Way
-from penstock.core.units import HOUR, MICRO
+from penstock.core.units import DAY, HOUR, MICRO
 from penstock.formatting import SYMBOLS, count
 from penstock.sim.charts import chart
 
@@ -85,15 +87,8 @@ def _seen(assessment: Assessment, say: ReportWords) -> Iterator[str]:
 def _use(assessment: Assessment, say: ReportWords) -> Iterator[str]:
     use = assessment.report.use
     yield from map(paragraph, sentences.use(assessment.report))
-    bars = [(_short(row.label), row.allocated, row.used) for row in use.by_day]
-    if bars:
-        spoken = f"GPU-hours by day: {sum(held for _, held, _ in bars):,.0f} allocated."
-        most = assessment.owned_gpus * 24.0
-        yield figures.both(
-            lambda size: figures.bars(bars, most, size),
-            spoken,
-            "GPU-hours a day. The whole bar: allocated. Its strong part: used, where measured.",
-        )
+    if use.by_day:
+        yield f'<div class="cols">{_by_day(assessment)}{_by_hour(assessment)}</div>'
     rows = [
         [row.label or "unknown", f"{row.allocated:,.0f}", "" if row.used_share is None else say.share(row.used_share)]
         for row in use.by_team[:MOST_ROWS]
@@ -107,9 +102,36 @@ def _use(assessment: Assessment, say: ReportWords) -> Iterator[str]:
     yield f'<div class="cols gap"><div>{left}</div><div>{right}</div></div>'
 
 
+def _by_day(assessment: Assessment) -> str:
+    bars = [(_short(row.label), row.allocated, row.used) for row in assessment.report.use.by_day]
+    return figures.both(
+        lambda size: figures.bars(bars, assessment.owned_gpus * 24.0, size),
+        f"GPU-hours by day: {sum(held for _, held, _ in bars):,.0f} allocated.",
+        "GPU-hours a day. The whole bar: allocated. Its strong part: used, where measured.",
+        figures.HALF,
+    )
+
+
+def _by_hour(assessment: Assessment) -> str:
+    """Nothing where not every hour of the day was seen."""
+    use, days = assessment.report.use, max(1.0, (assessment.report.to_at - assessment.report.from_at) / DAY)
+    if len(use.by_hour_of_day) < DAY // HOUR:
+        return ""
+    bars = [(row.label, row.allocated / days, row.used / days) for row in use.by_hour_of_day]
+    return figures.both(
+        lambda size: figures.bars(bars, float(assessment.owned_gpus), size),
+        "GPUs allocated by hour of the day: " + "; ".join(f"{hour} {held:,.1f}" for hour, held, _ in bars[::3]),
+        "GPUs at each hour of the day, on average over the days seen.",
+        figures.HALF,
+    )
+
+
 def _short(day: str) -> str:
-    """`10-05` of `2026-10-05`: a chart has no room for the year."""
-    return day[5:] if day[:4].isdigit() else day
+    """`5 Oct` of `2026-10-05`: a chart has no room for the year."""
+    if not day[:4].isdigit():
+        return day
+    named = date.fromisoformat(day)
+    return f"{named.day} {named:%b}"
 
 
 def _waits(assessment: Assessment, say: ReportWords) -> Iterator[str]:
@@ -157,7 +179,7 @@ def _coming(assessment: Assessment) -> Iterator[str]:
         " as a band.",
     )
     rows = [
-        [_short(row.label).replace("-", "\u2011"), f"{row.mean:,.0f}", f"{row.busiest:,.0f}", f"{row.busiest_p90:,.0f}",
+        [_short(row.label), f"{row.mean:,.0f}", f"{row.busiest:,.0f}", f"{row.busiest_p90:,.0f}",
          f"{row.hours_above:,}", f"{row.hours_above_p90:,}"]
         for row in coming.by_day
     ]  # fmt: skip
@@ -257,21 +279,32 @@ def _spread(at: str, low: str, high: str) -> str:
 # --- buy or rent ------------------------------------------------------------------------------------------------------
 
 
-def _buy(assessment: Assessment, say: ReportWords) -> Iterator[str]:
+def buy_words(assessment: Assessment, say: ReportWords) -> Iterator[str]:
     buy = assessment.buy_or_rent
     today = buy.today
-    yield paragraph(
+    yield (
         f"An owned {today.gpu} costs {say.per_hour(today.own_gpu_hour)} an hour, a rented one"
         f" {say.per_hour(today.rent_gpu_hour)}: owning pays for GPUs that are wanted more than"
         f" {say.share(today.break_even)} of the time."
         + (" At these prices renting is always cheaper." if today.break_even >= 1 else "")
     )
-    yield paragraph(
+    yield (
         f"For this load {buy.best.gpus:,} owned GPUs are cheapest: they serve {say.share(buy.best.served)} of the"
         f" GPU-hours, and {say.share(1 - buy.best.served)} are rented. The field's 80/20 takes {buy.eighty.gpus:,} GPUs"
         f" and costs {say.money(buy.eighty.cost)} a year instead of {say.money(buy.best.cost)}; today's"
         f" {buy.owned.gpus:,} cost {say.money(buy.owned.cost)}."
     )
+    if buy.newer:
+        yield (
+            f"With {buy.newer.gpu} the same year costs {say.money(buy.newer.best_cost)} at best, against"
+            f" {say.money(today.best_cost)}."
+        )
+
+
+def _buy(assessment: Assessment, say: ReportWords) -> Iterator[str]:
+    buy = assessment.buy_or_rent
+    today = buy.today
+    yield from map(paragraph, buy_words(assessment, say))
     lines = [LabelledCurve(f"{today.gpu}", today.points, "ours")]
     signs = [
         LabelledPoint((today.best_gpus, today.best_cost), f"cheapest: {today.best_gpus:,.0f}"),
@@ -281,10 +314,6 @@ def _buy(assessment: Assessment, say: ReportWords) -> Iterator[str]:
         signs = [LabelledPoint(signs[0].at, f"today and cheapest: {buy.best.gpus:,}")]
     if buy.newer:
         lines.append(LabelledCurve(buy.newer.gpu, buy.newer.points, "o1"))
-        yield paragraph(
-            f"With {buy.newer.gpu} the same year costs {say.money(buy.newer.best_cost)} at best, against"
-            f" {say.money(today.best_cost)}."
-        )
     most = today.points[-1][0]
     signs = [sign for sign in signs if sign.at[0] <= most]
     yield figures.both(
@@ -339,23 +368,28 @@ def _portable(assessment: Assessment, say: ReportWords) -> Iterator[str]:
         yield '<div class="gap">' + h3("Lines that would free most") + table(["line", "templates"], lines) + "</div>"
 
 
-def _pilot(assessment: Assessment, say: ReportWords) -> Iterator[str]:
+def pilot_words(assessment: Assessment, say: ReportWords) -> Iterator[str]:
     pilot = assessment.pilot.pilot
     if pilot is None:
-        yield paragraph(assessment.pilot.why_none)
-    else:
-        candidate = pilot.candidate
-        yield paragraph(
-            f"Begin with {candidate.key}: {count(candidate.runs, 'run')} on {count(candidate.gpus, 'GPU')},"
-            f" {say.hours(candidate.run_h)} each, done {say.hours(candidate.end_to_end_h)} after submission"
-            " (median run, mean wait)."
-        )
-        yield paragraph(
-            f"Burst at once it is done after {say.hours(pilot.after_h)}: {say.hours(pilot.gain_h)} sooner, for"
-            f" {say.money(pilot.cost_a_run)} a run, {say.money(pilot.cost_a_month)} in 30 days."
-        )
-        yield paragraph(_wider_words(pilot, say))
-        yield paragraph(f"It is a success if it is {pilot.success}")
+        yield assessment.pilot.why_none
+        return
+    candidate = pilot.candidate
+    yield (
+        f"Begin with {candidate.key}: {count(candidate.runs, 'run')} on {count(candidate.gpus, 'GPU')},"
+        f" {say.hours(candidate.run_h)} each, done {say.hours(candidate.end_to_end_h)} after submission"
+        " (median run, mean wait)."
+    )
+    yield (
+        f"Burst at once it is done after {say.hours(pilot.after_h)}: {say.hours(pilot.gain_h)} sooner, for"
+        f" {say.money(pilot.cost_a_run)} a run, {say.money(pilot.cost_a_month)} in 30 days."
+    )
+    yield _wider_words(pilot, say)
+    yield f"It is a success if it is {pilot.success}"
+
+
+def _pilot(assessment: Assessment, say: ReportWords) -> Iterator[str]:
+    pilot = assessment.pilot.pilot
+    yield from map(paragraph, pilot_words(assessment, say))
     rows = [
         [
             candidate.key,
@@ -395,9 +429,7 @@ def _flips(assessment: Assessment, say: ReportWords) -> Iterator[str]:
     drawn = []
     for flip in assessment.decision.flips:
         words = (lambda x: f"{x:,.0f}") if flip.unit == "GPUs" else say.money
-        at = ", ".join(f"{x:,.0f} GPUs" if flip.unit == "GPUs" else f"{say.per_hour(x)}" for x in flip.flips_at)
-        here = f"{flip.here:,.0f}" if flip.unit == "GPUs" else say.per_hour(flip.here)
-        says = f"Here: {here}. " + (f"It flips at {at}." if at else flip.says)
+        says = _flip_words(flip, say)
         size = figures.MULTIPLE
         inside = figures.curves([LabelledCurve("", flip.points)], [], words, say.money, size, here=flip.here, zero=True)
         picture = figures.svg(inside, size, "multiple", f"{flip.name}. {says}")
@@ -405,6 +437,17 @@ def _flips(assessment: Assessment, say: ReportWords) -> Iterator[str]:
             f'<figure class="fig">{h3(flip.name)}{picture}<figcaption>{escape(tied(says))}</figcaption></figure>'
         )
     yield f'<div class="three gap">{"".join(drawn)}</div>'
+
+
+def _flip_words(flip: FlipCurve, say: ReportWords) -> str:
+    def amount(x: float) -> str:
+        return f"{x:,.0f} GPUs" if flip.unit == "GPUs" else say.per_hour(x)
+
+    flips = " ".join(
+        f"It flips at {amount(x)}; {side} that, best: {way[0].lower()}{way[1:]}."
+        for x, (side, way) in zip(flip.flips_at, flip.beyond, strict=True)
+    )
+    return f"Here: {amount(flip.here)}. {flips or 'It flips nowhere in this range.'}"
 
 
 def _assumed(assessment: Assessment, say: ReportWords) -> Iterator[str]:

@@ -151,12 +151,12 @@ def _coming(report: AssessReport) -> Iterator[str]:
     if not demand.hours:
         yield f"No forecast: {demand.why_none}."
         return
-    mean = sum(hour.p50 for hour in demand.hours) / len(demand.hours)
+    mean = round(sum(hour.p50 for hour in demand.hours) / len(demand.hours))
     busiest = max(demand.hours, key=lambda hour: hour.p50)
     yield (
-        f"The next {len(demand.hours)} hours, from {instant(demand.hours[0].at)} on: {mean:,.0f} GPUs wanted on"
-        f" average. Busiest is {instant(busiest.at)}, with {busiest.p50:,.0f} GPUs (P50), or {busiest.p10:,.0f} to"
-        f" {busiest.p90:,.0f} (P10 to P90)."
+        f"The next {len(demand.hours)} hours, from {instant(demand.hours[0].at)} on: {count(mean, 'GPU')} wanted"
+        f" on average. Busiest is {instant(busiest.at)}, with {count(round(busiest.p50), 'GPU')} (P50), or"
+        f" {busiest.p10:,.0f} to {busiest.p90:,.0f} (P10 to P90)."
     )
     likely, possible = (sum(hour > demand.owned_gpus for hour in hours) for hours in _levels(demand.hours))
     yield (

@@ -61,8 +61,8 @@ def decided(history: "MonthHistory", how: dict[str, Any], zone: tzinfo) -> "Asse
 
 
 def draw(assessment: "Assessment", path: str | None) -> None:
-    from penstock.assess.sections import ReportWords, savings_words
-    from penstock.cli.output import table
+    from penstock.assess.sections import ReportWords, buy_words, pilot_words, savings_words
+    from penstock.cli.output import safe, table
 
     say, cost = ReportWords(assessment), float(assessment.ways.setting.cost_of_delay)
     rows = [
@@ -80,6 +80,8 @@ def draw(assessment: "Assessment", path: str | None) -> None:
     table("Ways, each replayed on this month", heads, rows, "")
     for line in (savings_words(assessment, say), *assessment.ways.left_out, *assessment.ways.notes):
         click.echo(f"  {line}")
+    for title, lines in (("Buy or rent", buy_words(assessment, say)), ("Pilot", pilot_words(assessment, say))):
+        click.echo("\n".join(["", title, *(f"  {safe(line)}" for line in lines)]))
     click.echo()
     click.echo(" ".join(assessment.decision.says))
     click.echo(f"The whole report is in {path}." if path else "Write the whole report with --html FILE.")

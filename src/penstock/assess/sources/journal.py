@@ -66,6 +66,7 @@ def _record(life: JobLife, source: str, run: JobRun | None, last_at: Instant, *,
         uid=spec.origin.uid if spec.origin and first else "",
         checkpoints=life.checkpointed or spec.checkpoint_every_ms is not None,
         data=spec.data,
+        priority=str(spec.priority) if spec.priority > 0 else "",
     )
 
 

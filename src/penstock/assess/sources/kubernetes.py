@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 WORKLOADS: Final = ("kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
 JOB_UID: Final = "batch.kubernetes.io/controller-uid"
+KUEUE_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 SLICES: Final = "slices of GPUs"
 UNREADABLE: Final = "not readable as a Job"
 DELETED: Final = (
@@ -246,6 +247,7 @@ class _View:
             uid=str(metadata.get("uid") or ""),
             checkpoints=True if _mentions_checkpoints(pod_spec) else None,
             volumes=tuple(_claims(pod_spec)),
+            priority=str(pod_spec.get("priorityClassName") or part(metadata, "labels").get(KUEUE_PRIORITY) or ""),
         )
 
     def _started(self, job: Json, pods: list[Json]) -> tuple[Instant | None, Evidence]:

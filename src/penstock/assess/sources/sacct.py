@@ -2,7 +2,7 @@
 --sacct` calls it.
 
     sacct --allusers --starttime=2026-10-01 --endtime=2026-11-01 --parsable2 \\
-          --format=JobID,JobName,User,Account,Submit,Eligible,Start,End,ElapsedRaw,State,NNodes,AllocTRES,ReqTRES
+          --format=JobID,JobName,User,Account,QOS,Submit,Eligible,Start,End,ElapsedRaw,State,NNodes,AllocTRES,ReqTRES
 
 A job waits from the moment it is eligible: what its user held back, or made depend on another job, waits for that.
 Slurm before 20 has GPUs in AllocGRES and, for each node, in ReqGRES. A job that has not ended is cut at the last
@@ -29,6 +29,7 @@ UNBOUNDED: Final = (
     "Jobs that ended before the --starttime of sacct are not in it, so what lies before is incomplete; --from leaves"
     " it out."
 )
+USUAL_QOS: Final = ("", "normal")  #: Slurm's own default
 NO_TIME: Final = ("", "Unknown", "None", "N/A")
 SLICES: Final = "slices of GPUs"
 OUTCOMES: Final[dict[str, Outcome]] = {"COMPLETED": "succeeded", "CANCELLED": "cancelled"}
@@ -82,7 +83,14 @@ def _record(job: Mapping[str, str], path: str, clock: FileClock) -> JobRecord | 
         ended_by="sacct" if _ended(job) else "",
         outcome=_outcome(state),
         cut="end" if started_at is not None and not _ended(job) else "",
+        priority=_priority(job),
     )
+
+
+def _priority(job: Mapping[str, str]) -> str | None:
+    if "QOS" not in job:
+        return None
+    return "" if job["QOS"] in USUAL_QOS else job["QOS"]
 
 
 def _waits_from(submitted_at: Instant, eligible_at: Instant | None, started_at: Instant | None) -> Instant:

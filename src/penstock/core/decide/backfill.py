@@ -139,6 +139,8 @@ def may_stop(state: State, job: Job) -> bool:
 
 def _on_any(state: State, opening: Opening, width: int) -> Slots:
     """Slots on any of the nodes, with what else is free."""
+    if opening.free_gpus + opening.pool.free_gpus < width:  # since others started in this step
+        return ()
     scratch = opening.pool.scratch()
     for node in opening.nodes:
         scratch.let_go(node)
@@ -176,7 +178,7 @@ def _gpus_on(attempt: Attempt, node: int) -> int:
 # --- the reserved start ----------------------------------------------------------------------------------------------
 
 
-def start_at(state: State, job: Job, least_ms: Millis = 0) -> Instant:
+def start_at(state: State, job: Job) -> Instant:
     """The soonest that the job fits on its reserved nodes, by what is expected of those there that are no backfills;
     NEVER: while others have GPUs there, it does not.
     """
@@ -184,23 +186,38 @@ def start_at(state: State, job: Job, least_ms: Millis = 0) -> Instant:
     offer_id, nodes = job.reserved
     pool = state.pools[offer_id]
     rest = job.spec.gpus % pool.per_node
-    whole = [_free_at(state, offer_id, pool, node, pool.per_node, least_ms) for node in nodes]
+    whole = [_free_at(state, offer_id, pool, node, pool.per_node) for node in nodes]
     if not rest:
         return max(whole)
-    parts = [_free_at(state, offer_id, pool, node, rest, least_ms) for node in nodes]
+    parts = [_free_at(state, offer_id, pool, node, rest) for node in nodes]
     return min([max([part, *whole[:k], *whole[k + 1 :]]) for k, part in enumerate(parts)])
 
 
 def _is_blocked(state: State, job: Job) -> bool:
-    return start_at(state, job, least_ms=1) > state.at
+    """Whether those there that are no backfills keep it from its nodes, however soon they may end."""
+    assert job.reserved is not None
+    offer_id, nodes = job.reserved
+    pool = state.pools[offer_id]
+    rest = job.spec.gpus % pool.per_node
+    short = [free for node in nodes if (free := _free_on(pool, node, _before(state, offer_id, node))) < pool.per_node]
+    return len(short) > 1 or (len(short) == 1 and not 0 < rest <= short[0])
 
 
-def _free_at(state: State, offer_id: str, pool: Pool, node: int, wanted: int, least_ms: Millis) -> Instant:
-    there = [other for other in state.on_node[offer_id][node].values() if other.ends_by in (0, NEVER)]
-    free = pool.per_node - pool.others.get(node, 0) - sum([_gpus_on(attempt, node) for attempt in there])
-    ends = sorted((max(least_ms, _left_ms(state, attempt)), _gpus_on(attempt, node)) for attempt in there)
-    at = state.at
-    for left_ms, gpus in ends if free < wanted else ():
+def _before(state: State, offer_id: str, node: int) -> list[Attempt]:
+    """Who is on the node and no backfill."""
+    return [other for other in state.on_node[offer_id][node].values() if other.ends_by in (0, NEVER)]
+
+
+def _free_on(pool: Pool, node: int, there: list[Attempt]) -> int:
+    return pool.per_node - pool.others.get(node, 0) - sum([_gpus_on(attempt, node) for attempt in there])
+
+
+def _free_at(state: State, offer_id: str, pool: Pool, node: int, wanted: int) -> Instant:
+    there = _before(state, offer_id, node)
+    free, at = _free_on(pool, node, there), state.at
+    if free >= wanted:
+        return at
+    for left_ms, gpus in sorted((_left_ms(state, attempt), _gpus_on(attempt, node)) for attempt in there):
         free, at = free + gpus, state.at + left_ms
         if free >= wanted:
             break

@@ -155,10 +155,11 @@ class Pool:
         self.kept |= 1 << node
 
     def let_go(self, node: int) -> None:
-        before = self.usable
-        self.kept &= ~(1 << node)
-        if self.usable != before:
-            self._open(node)
+        bit = 1 << node
+        if self.kept & bit:
+            self.kept ^= bit
+            if self.up & bit:
+                self._open(node)
 
     def _close(self, node: int) -> None:
         bit = 1 << node
