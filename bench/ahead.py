@@ -79,7 +79,7 @@ def _point(trace: str, scenario: Scenario, knob: str, pool: str) -> dict[str, An
         "mean_delay_h": report.mean_delay_h,
         "cloud_jobs": report.cloud_jobs,
         "launches": report.launches,
-        "rented_ahead": engine.state.warm_numbered,
+        "rented_ahead": engine.state.warm.numbered,
         "unfinished": report.unfinished_jobs,
     }
 

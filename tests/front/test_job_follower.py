@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -76,7 +77,8 @@ class Following:
         self.journal.close()
 
 
-def as_of(number: int, name: str) -> JobSnapshot | None:
+@cache
+def truth(number: int, name: str) -> JobSnapshot | None:
     """From a journal that ends there."""
     with TemporaryDirectory() as folder:
         made = Following(Path(folder))
@@ -92,9 +94,6 @@ def as_of(number: int, name: str) -> JobSnapshot | None:
                 recorder.hear(event)
     assert recorder.why == found[1].why
     return found[1]
-
-
-TRUTH = {(number, name): as_of(number, name) for number in range(len(STEPS) + 1) for name in JOBS}
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 2, 200])
@@ -123,13 +122,13 @@ def test_every_snapshot_is_of_one_row_and_the_last_of_the_last(rows_at_once: int
                 case ["drop", name] if (one := follower.snapshots.get(name)) and one.job.phase == "done":
                     follower.drop(name)
             for name, snapshot in follower.snapshots.items():
-                assert snapshot == TRUTH[snapshot.number, name]
+                assert snapshot == truth(snapshot.number, name)
                 texts = [line for _, _, line in follower.recorders[name].lines]
                 assert len(texts) == len(set(texts)), "a row was heard twice"
         assert not follower.touched
         for name in JOBS:
             newest = asyncio.run(follower.snapshot(name))
-            last = TRUTH[len(STEPS), name]
+            last = truth(len(STEPS), name)
             assert newest is not None
             assert last is not None
             assert (newest.job, newest.attempts, newest.why) == (last.job, last.attempts, last.why)

@@ -254,7 +254,7 @@ def test_a_job_whose_own_team_has_no_money_does_not_take_a_warm_node() -> None:
     penstock = warmed(cap("team:red", "1"))
     assert penstock.hears(submitted("a", team="red"), at="08:30") == []
     assert penstock.why("a").scope == "team:red"  # type: ignore[union-attr]
-    assert list(penstock.engine.state.warm) == ["cloud/w1"]
+    assert list(penstock.engine.state.warm.nodes) == ["cloud/w1"]
 
 
 def test_what_a_job_must_hold_counts_once_where_both_pay_from_one_cap() -> None:
@@ -307,7 +307,7 @@ def test_after_a_restart_what_is_warm_and_what_is_asked_for_is_known() -> None:
     penstock.hears(ready("cloud/w1"), at="08:05")
     again: Engine = replay((step.at, step.inputs, step.outputs) for step in penstock.steps)
     assert list(again.outstanding()) == [launch("cloud/w2", at="cloud", attempt="")]
-    assert list(again.state.warm) == ["cloud/w1", "cloud/w2"]
+    assert list(again.state.warm.nodes) == ["cloud/w1", "cloud/w2"]
     assert again.next_deadline() == penstock.wakes() == clock("08:45")
 
 

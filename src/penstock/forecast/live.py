@@ -16,9 +16,9 @@ def due(state: State, now: Instant) -> list[DemandForecast]:
     """Of the hours from now on, as many as a node may take to start. Nothing while the last one is of this hour, or too
     little is known: two days and a bit.
     """
-    starts = [offer.start_ms for offer in state.warm_offers.values() if offer.warm is not None and offer.warm.forecast]
+    starts = [offer.start_ms for offer in state.warm.offers.values() if offer.warm is not None and offer.warm.forecast]
     this_hour = now // HOUR * HOUR
-    if not starts or (state.forecast is not None and state.forecast.starts_at >= this_hour):
+    if not starts or (state.warm.forecast is not None and state.warm.forecast.starts_at >= this_hour):
         return []
     history = state.demand.until(now)
     ahead = min(MOST_AHEAD_H, 2 + max(starts) // HOUR)

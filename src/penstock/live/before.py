@@ -5,7 +5,8 @@ each fact that it stamps, so that the audit trail says before and after.
 from dataclasses import replace
 from typing import Final
 
-from penstock.core.fold.state import State, open_request
+from penstock.core.fold.job_approvals import open_request
+from penstock.core.fold.state import State
 from penstock.core.model import events as e
 from penstock.core.units import Money
 

@@ -72,7 +72,7 @@ def rented(state: State, everything: bool = False) -> tuple[RentedThing, ...]:
 
 def _node(state: State, name: str) -> RentedThing:
     node = state.nodes[name]
-    asker, is_warm = state.attempts.get(node.attempt), name in state.warm
+    asker, is_warm = state.attempts.get(node.attempt), name in state.warm.nodes
     ownerless = is_warm or is_cluster(name)
     because = asker.because if asker is not None else node.because if ownerless else None
     lease, on = state.ledger.leases[name], tuple([attempt.id for attempt in attempts_on(state, node)])

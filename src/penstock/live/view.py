@@ -3,8 +3,9 @@
 It is an immutable value of one instant. Lists of jobs come from the journal's reader instead.
 """
 
+from penstock.core.fold.job_approvals import open_request
 from penstock.core.fold.sites import as_proved
-from penstock.core.fold.state import State, open_request
+from penstock.core.fold.state import State
 from penstock.core.model.events import ApprovalAsked, CapRaiseAsked
 from penstock.core.model.types import Offer, Policy
 from penstock.core.units import Instant, Money

@@ -28,7 +28,7 @@ __all__ = ["Window", "due", "window", "windows_due"]
 
 def due(state: State, facts: Iterable[Fact], now: Instant) -> list[HoursOpened]:
     """Hours to tell, of the policy that is in force once these facts are told, and of warm pools."""
-    policy, offers = state.policy, list(state.warm_offers.values())
+    policy, offers = state.policy, list(state.warm.offers.values())
     for fact in facts:
         if isinstance(fact, PolicySet):
             policy = fact.policy

@@ -46,7 +46,7 @@ class PoolSize:
 def tend(choices: Choices) -> None:
     """Bring every pool to its size: give back what is too many, and ask for what is missing."""
     state = choices.state
-    for offer in dict.fromkeys((*state.warm_offers, *[node.offer.id for node in state.warm.values()])):
+    for offer in dict.fromkeys((*state.warm.offers, *[node.offer.id for node in _nodes(state)])):
         size, pool = size_of(state, offer, choices.now), _pool(state, offer)
         if pool is not None and size.wanted and _denied_by_rule(choices, state.offers[offer], pool):
             size = size_of(state, offer, choices.now)
@@ -58,7 +58,11 @@ def tend(choices: Choices) -> None:
 
 def nodes_of(state: State, offer: str) -> list[Node]:
     """A pool's nodes, those first that it has longest."""
-    return [node for node in state.warm.values() if node.offer.id == offer]
+    return [node for node in _nodes(state) if node.offer.id == offer]
+
+
+def _nodes(state: State) -> list[Node]:
+    return [state.nodes[name] for name in state.warm.nodes]
 
 
 def _pool(state: State, offer: str) -> WarmPool | None:
@@ -88,7 +92,7 @@ def _may_rent(state: State, offer: Offer, pool: WarmPool) -> bool:
 
 def _is_forbidden(state: State, offer: Offer) -> bool:
     """By a rule, on record."""
-    return offer.id in state.warm_short and isinstance(state.warm_short[offer.id][1], NothingAllowed)
+    return offer.id in state.warm.short and isinstance(state.warm.short[offer.id][1], NothingAllowed)
 
 
 def _candidate(state: State, offer: Offer, pool: WarmPool) -> Candidate:
@@ -128,7 +132,7 @@ def foresee(state: State, offer: Offer, pool: WarmPool, now: Instant) -> WantedS
     Demand at P10 of that hour, beyond what is wanted now, and what queued jobs will rent by then because their patience
     ends; less what is free on owned and reserved nodes, which are used first.
     """
-    told, ready_at = state.forecast, now + offer.start_ms
+    told, ready_at = state.warm.forecast, now + offer.start_ms
     hour = -1 if told is None else (ready_at - told.starts_at) // HOUR
     if told is None or not 0 <= hour < len(told.hours):
         return None
@@ -234,7 +238,7 @@ def _ask(choices: Choices, offer: Offer, pool: WarmPool, size: PoolSize) -> bool
     state, now = choices.state, choices.now
     if not _may_grow(state, offer, pool, now):
         return False
-    node, terms = ahead_node_id(offer.id, state.warm_numbered + 1), _terms(offer, pool)
+    node, terms = ahead_node_id(offer.id, state.warm.numbered + 1), _terms(offer, pool)
     holds = state.ledger.authorise(pool.scopes, [(node, terms)], now, state.policy.least_lease_ms)
     if not isinstance(holds, tuple):
         _rest(choices, offer, holds)
@@ -248,7 +252,7 @@ def _may_grow(state: State, offer: Offer, pool: WarmPool, now: Instant) -> bool:
     """Not while people have paused placements, in quiet hours, where there is no capacity, or without money lately."""
     if state.paused or (state.gated and limits.quiet_hours(state, now) is not None):
         return False
-    if offer.id in state.warm_short and now < state.warm_short[offer.id][0]:
+    if offer.id in state.warm.short and now < state.warm.short[offer.id][0]:
         return False
     return quotes.available(state, offer, quotes.node_rate(offer, _terms(offer, pool), pool.gpus), pool.gpus, now)
 
@@ -311,7 +315,7 @@ def fund(
     state: State, job: Job, quote: Quote, scopes: tuple[str, ...], most_ms: Millis, now: Instant
 ) -> tuple[Hold, ...] | Denial:
     """With which the job pays for a warm node. Any other node that it joins has its own hold already."""
-    if quote.node not in state.warm:
+    if quote.node not in state.warm.nodes:
         return ()
     lease, spec = state.ledger.leases[quote.node], job.spec
     terms = replace(
@@ -350,7 +354,7 @@ def why_taken(choices: Choices, job: Job, quote: Quote, expected: Millis, after:
 def next_at(state: State) -> Instant:
     """When a pool is to be looked at even if nothing happens."""
     soonest = NEVER
-    for name, offer in state.warm_offers.items():
+    for name, offer in state.warm.offers.items():
         pool = offer.warm
         if pool is None:
             continue
@@ -361,7 +365,7 @@ def next_at(state: State) -> Instant:
             soonest = min(soonest, _forecast_changes_at(state, offer))
         if has < size.wanted:
             soonest = min(soonest, _may_grow_at(state, name))
-    for node in state.warm.values():
+    for node in _nodes(state):
         soonest = min(soonest, _may_end_at(state, node))
     return soonest
 
@@ -380,9 +384,9 @@ def _forecast_changes_at(state: State, offer: Offer) -> Instant:
 
 def _may_grow_at(state: State, offer: str) -> Instant:
     """When an offer that is closed opens, or a pool without money asks again."""
-    rests_until = state.warm_short[offer][0] if offer in state.warm_short else NEVER
+    rests_until = state.warm.short[offer][0] if offer in state.warm.short else NEVER
     opens_at = state.closed.get(offer, NEVER)
-    period_at = state.ledger.next_period_at(state.at) if offer in state.warm_short else NEVER
+    period_at = state.ledger.next_period_at(state.at) if offer in state.warm.short else NEVER
     return min(at if at > state.at else NEVER for at in (rests_until, opens_at, period_at))
 
 

@@ -10,7 +10,8 @@ from typing import Final, Literal, TypeAlias
 from penstock.core.decide import waiting
 from penstock.core.decide.quotes import Quote
 from penstock.core.decide.rules import ApprovalNeed, Candidate, QuoteNumbers, Rules
-from penstock.core.fold.state import Job, JobApprovals, State
+from penstock.core.fold.job_approvals import JobApprovals
+from penstock.core.fold.state import Job, State
 from penstock.core.model.events import ApprovalAsked
 from penstock.core.model.reasons import ApprovalDenied, AwaitsApproval
 from penstock.core.units import Instant, Millis, Money

@@ -22,7 +22,7 @@ def for_job(state: State, job: Job, expected_ms: Millis, now: Instant, leaving: 
     """All ways to rent, the cheapest first: nodes of its own at each offer, and the best seat on one that is there."""
     launched = quotes.for_job(state, job, expected_ms, now)
     joins = bool(state.seats) and (state.policy.share_nodes or bool(state.idle)) and _may_join(state, job)
-    if not joins and not state.warm:
+    if not joins and not state.warm.nodes:
         return launched
     left_ms = max(0, expected_ms - job.kept_ms)
     seats = [
@@ -43,7 +43,7 @@ def for_job(state: State, job: Job, expected_ms: Millis, now: Instant, leaving: 
 def _open_to(state: State, job: Job, offer: Offer, rate: OfferRate, joins: bool, now: Instant) -> list[Node]:
     """Rented nodes that it may share with others of its payer, and warm ones that it may take."""
     shared = _with_room(state, job, offer) if joins and _leaves_free(rate) else []
-    warm = ahead.for_job(state, job, offer, now)[:LOOKED_AT] if state.warm and len(rate.nodes) == 1 else []
+    warm = ahead.for_job(state, job, offer, now)[:LOOKED_AT] if state.warm.nodes and len(rate.nodes) == 1 else []
     return shared + warm
 
 

@@ -56,9 +56,7 @@ def decide(choices: Choices, rules: Rules) -> None:
 
     # 2. Providers' answers: money is freed before a job asks for it, offers close before a job is sent there.
     if rare.noted:
-        hear(choices, rare)
-        if state.stale_shapes:  # of jobs that are kept from an offer where their starts failed
-            judge(choices, rules)
+        hear(choices, rare, rules)
     elif changes.closing:
         leases.settle(choices)
 
@@ -86,10 +84,8 @@ def decide(choices: Choices, rules: Rules) -> None:
         hold_off(choices)
     elif changes.arrived or changes.freed or rare.room or overdue:
         place_all(choices, overdue)
-    if state.reserved and not state.paused:
-        backfill.call_back(choices)
-    if state.governed and not state.paused and triggers.awaited(state) and triggers.one_holds(state, now):
-        spend_room(choices, {HELD: None})
+    if (state.reserved or state.governed) and not state.paused:
+        place_more(choices)
 
     # 8. Shorten leases after a lowered cap: new placements count, too.
     if rare.stale:
@@ -116,13 +112,13 @@ def decide(choices: Choices, rules: Rules) -> None:
 def tend(choices: Choices) -> None:
     """What is rented for no job in particular."""
     state = choices.state
-    if state.warm_offers or state.warm:
+    if state.warm.exist:
         ahead.tend(choices)
     if state.clusters.live or state.clusters.kept:
         clusters.tend(choices)
 
 
-def hear(choices: Choices, rare: RareChanges) -> None:
+def hear(choices: Choices, rare: RareChanges, rules: Rules) -> None:
     """Meter readings, ends, confirmed deadlines, refusals. Readings first: settling closes the lease that a reading
     belongs to.
     """
@@ -133,6 +129,8 @@ def hear(choices: Choices, rare: RareChanges) -> None:
     retries.promise_retries(choices, rare.failed)  # after `settle`: what the try cost is charged
     if rare.noticed:
         leases.warn(choices, rare.noticed)
+    if choices.state.stale_shapes:  # of jobs that are kept from an offer where their starts failed
+        judge(choices, rules)
 
 
 def place_all(choices: Choices, overdue: bool) -> None:
@@ -148,6 +146,15 @@ def place_all(choices: Choices, overdue: bool) -> None:
         tidy_up(choices)
     if changes.rare.room:  # last: moves home have freed money, and jobs on owned GPUs need none
         spend_room(choices, changes.rare.room)
+
+
+def place_more(choices: Choices) -> None:
+    """Call back backfills that are in the way of a reserved job; and where a trigger holds, burst who waits for it."""
+    state = choices.state
+    if state.reserved:
+        backfill.call_back(choices)
+    if state.governed and triggers.awaited(state) and triggers.one_holds(state, choices.now):
+        spend_room(choices, {HELD: None})
 
 
 def renew(choices: Choices) -> None:
@@ -436,7 +443,7 @@ def next_deadline(state: State) -> Instant:
         soonest = min([soonest, *(giveback.kept_until(state, node) for node in state.idle.values())])
     if state.reserved and not state.paused:
         soonest = min(soonest, backfill.next_at(state))
-    if state.warm_offers or state.warm:
+    if state.warm.exist:
         soonest = min(soonest, ahead.next_at(state))
     if state.clusters.live or state.clusters.kept:
         soonest = min(soonest, clusters.next_at(state))

@@ -14,7 +14,7 @@ from penstock.core.units import Instant
 
 def idle(choices: Choices, nodes: list[Node]) -> None:
     for node in nodes:
-        if node.on or node.phase not in ("asked", "idle") or node.id in choices.state.warm:
+        if node.on or node.phase not in ("asked", "idle") or node.id in choices.state.warm.nodes:
             continue
         if ahead.keeps(choices, node) or node.id in choices.state.idle:
             continue

@@ -286,7 +286,7 @@ def _why_burst(
     if len(ranked) > 1:
         after = ranked[1] if quote is ranked[0] else ranked[0]
         next_offer, next_cost = after.offer.id, after.cost
-    if quote.node in choices.state.warm:
+    if quote.node in choices.state.warm.nodes:
         return ahead.why_taken(
             choices, job, quote, expected, ranked[1 if quote is ranked[0] else 0] if next_offer else None
         )

@@ -66,7 +66,7 @@ def at_any_price(state: State, job: Job, expected_ms: Millis, now: Instant) -> l
     shape, quotes = job.shape, []
     left_ms = expected_ms - job.kept_ms if job.kept_ms < expected_ms else 0
     ways = shape.ways or ways_of(shape, state)
-    value = worth_of(state, job) if len(ways) > 1 or state.seats or state.warm else 0  # only needed for ranking
+    value = worth_of(state, job) if len(ways) > 1 or state.seats or state.warm.nodes else 0  # only needed for ranking
     calm = not (state.lost_sites or state.probing or state.closed or state.unproved or state.clusters.terms)
     for offer, rate in ways:
         if (calm and rate.endless) or available(state, offer, rate, job.spec.gpus, now):

@@ -37,7 +37,7 @@ def govern(state: State) -> None:
     state.at_once = _count_gpus(state)
     state.egress = _count_egress(state)
     used = [quiet.id for quiet in told.quiet_hours] + [kept.id for kept in told.headroom]
-    used += [offer.warm.hours.id for offer in state.warm_offers.values() if offer.warm and offer.warm.hours]
+    used += [offer.warm.hours.id for offer in state.warm.offers.values() if offer.warm and offer.warm.hours]
     state.hours = {window: hours for window, hours in state.hours.items() if window in used}
     levels = [trigger.threshold for trigger in told.burst_when if trigger.kind == "utilisation"]
     state.busy_since = {level: since for level, since in state.busy_since.items() if level in levels}

@@ -5,7 +5,8 @@ check(state)        # raises AssertionError with the first that is broken; linea
 
 from typing import Any
 
-from penstock.core.fold.state import Attempt, Job, State, open_request
+from penstock.core.fold.job_approvals import open_request
+from penstock.core.fold.state import Attempt, Job, State
 from penstock.core.ids import is_cluster
 from penstock.core.units import NEVER, Money
 
@@ -91,7 +92,7 @@ def _check_bills(state: State) -> None:
     assert list(state.bills) == list(state.ledger.leases), "a hold has no bill"
     for name, lease in state.ledger.leases.items():
         owner = state.bills[name].owner
-        ownerless = name in state.warm or is_cluster(name) or _is_returned(state, name)
+        ownerless = name in state.warm.nodes or is_cluster(name) or _is_returned(state, name)
         assert (owner is None) == ownerless, f"hold {name} has owner {owner}"
         if owner is not None:
             held[owner] += lease.held
@@ -110,8 +111,9 @@ def _is_returned(state: State, name: str) -> bool:
 
 
 def _check_warm(state: State) -> None:
-    for name, node in state.warm.items():
-        assert state.nodes.get(name) is node, f"node {name} is warm and gone"
+    for name in state.warm.nodes:
+        assert name in state.nodes, f"node {name} is warm and gone"
+        node = state.nodes[name]
         assert node.phase in ("asked", "idle"), f"node {name} is warm and {node.phase}"
         assert not node.on, f"node {name} is warm with {list(node.on)} on it"
         assert not node.open, f"node {name} is warm, and jobs may join it without paying"

@@ -8,17 +8,15 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from penstock.core.fold.fair_share import Use
+from penstock.core.fold.job_approvals import JobApprovals, open_request
 from penstock.core.fold.learned import Starts
+from penstock.core.fold.shape_key import ShapeKey, shape_key
 from penstock.core.fold.state import (
     Job,
-    JobApprovals,
     Lane,
     OrderKey,
     Shape,
-    ShapeKey,
     State,
-    open_request,
-    shape_key,
 )
 from penstock.core.fold.transitions import touch_job
 from penstock.core.ids import members

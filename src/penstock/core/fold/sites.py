@@ -197,7 +197,8 @@ def node_notice(state: State, event: e.NodeNotice) -> None:
     if node is not None and node.phase in ("idle", "busy"):
         close_to_others(state, node)
         state.changes.note_rare().noticed.append((node, event.words))
-        if state.warm.pop(node.id, None) is not None:  # no job shall take it
+        if node.id in state.warm.nodes:
+            del state.warm.nodes[node.id]  # no job shall take it
             state.changes.note_rare().idle.append(node)
     elif attempt is not None:
         state.changes.note_rare().noticed.append((attempt, event.words))
@@ -222,7 +223,7 @@ def _gone(state: State, node: Node, billed: bool, lost: bool = False, refused: b
     move_node(state, node, "gone")
     del state.nodes[node.id]
     state.idle.pop(node.id, None)
-    state.warm.pop(node.id, None)
+    state.warm.nodes.pop(node.id, None)
     if state.probing and state.probing.get(node.offer.id) == node.id:
         del state.probing[node.offer.id]
     close_to_others(state, node)
@@ -259,7 +260,7 @@ def release_promised(state: State, event: e.ReleasePromised) -> None:
     node = state.nodes[event.node]
     move_node(state, node, "returning")
     state.idle.pop(node.id, None)
-    state.warm.pop(node.id, None)
+    state.warm.nodes.pop(node.id, None)
     if state.probing and state.probing.get(node.offer.id) == node.id:
         del state.probing[node.offer.id]
     close_to_others(state, node)

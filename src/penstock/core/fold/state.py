@@ -10,22 +10,24 @@ from typing import Any, TypeAlias
 
 from penstock.core.fold.demand import HourlyDemand
 from penstock.core.fold.fair_share import Use
+from penstock.core.fold.job_approvals import JobApprovals
 from penstock.core.fold.learned import Losses, Starts, Uplink
 from penstock.core.fold.ledger import Lease, Ledger
 from penstock.core.fold.pool import Pool, Slots
 from penstock.core.fold.runtimes import LifeTable, Recent, Runtimes
+from penstock.core.fold.shape_key import ShapeKey
 from penstock.core.fold.site_clusters import SiteClusters
+from penstock.core.fold.warm_pools import WarmPools
 from penstock.core.ids import is_ahead
 from penstock.core.model.actions import Action, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
-from penstock.core.model.events import ApprovalAnswered, ApprovalAsked, CapRaiseAsked, DemandForecast, StartPromised
-from penstock.core.model.governance import ClassRule, ShapedBy, TeamRule
+from penstock.core.model.events import CapRaiseAsked, StartPromised
+from penstock.core.model.governance import ClassRule, TeamRule
 from penstock.core.model.lifecycle import AttemptPhase, JobPhase, NodePhase
-from penstock.core.model.reasons import Denial, NothingAllowed, Reason, StartFailed
+from penstock.core.model.reasons import Reason, StartFailed
 from penstock.core.model.types import STANDING, DataSet, JobSpec, Offer, Policy, Site
 from penstock.core.units import NEVER, PERMILLE, Instant, Millis, Money
 from penstock.core.values import value
 
-ShapeKey: TypeAlias = tuple[object, ...]
 OrderKey: TypeAlias = int | tuple[int, ...]
 
 
@@ -234,17 +236,6 @@ class Lane:
         return False
 
 
-class JobApprovals:
-    """What people were asked about one job, and what they said; each by the rule that asks."""
-
-    __slots__ = ("answers", "asked", "granted")
-
-    def __init__(self) -> None:
-        self.asked: dict[str, ApprovalAsked] = {}  #: the latest request
-        self.answers: dict[str, ApprovalAnswered] = {}  #: to that one
-        self.granted: dict[str, Money] = {}  #: what the job may cost in all
-
-
 class Aim:
     """Measurements for a target; older ones decay with every review."""
 
@@ -322,12 +313,12 @@ class State:
     __slots__ = (
         "aim", "alarms", "approvals", "at", "at_once", "attempts", "away", "bills", "busy_since", "changes",
         "class_preempts", "class_rules", "closed", "clusters", "data", "delay_costs", "demand", "egress", "ended",
-        "followers", "forecast", "gated", "governed", "history", "hours", "idle", "in_use", "jobs", "lane_of", "lanes",
+        "followers", "gated", "governed", "history", "hours", "idle", "in_use", "jobs", "lane_of", "lanes",
         "ledger", "line", "losses", "lost_sites", "newest", "nodes", "numbered", "offers", "on_demand", "on_node",
         "owed", "paused", "policy", "pools", "probing", "promised", "raises", "refusals", "renewals", "replicas",
         "reserved", "retries", "revision", "run_ends", "seats", "seq", "shape_list", "shapes", "short", "sites",
         "stale_shapes", "starts", "steps", "suspended", "team_rules", "team_shares", "timers", "touched", "unproved",
-        "uses", "value_per_hour", "waiting", "warm", "warm_numbered", "warm_offers", "warm_short", "yielding",
+        "uses", "value_per_hour", "waiting", "warm", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -390,14 +381,8 @@ class State:
         self.run_ends: list[tuple[Instant, int, Attempt]] = []  #: when attempts must stop for their class's limit
         self.idle: dict[str, Node] = {}  #: rented nodes that are kept though nothing is on them
         self.clusters = SiteClusters()  #: transient ones; empty where no site has one
-        #: Nodes that were rented ahead, or kept, and that no job has taken: asked for, or idle. Each is its pool's.
-        self.warm: dict[str, Node] = {}
-        self.warm_offers: dict[str, Offer] = {}  #: offers with a pool
-        #: Pools without money, or that a rule forbids: asked again then, and why.
-        self.warm_short: dict[str, tuple[Instant, Denial | NothingAllowed]] = {}
-        self.warm_numbered = 0  #: nodes that were rented ahead so far
+        self.warm = WarmPools()  #: empty where no offer has one
         self.demand = HourlyDemand()
-        self.forecast: DemandForecast | None = None  #: the latest
         self.ledger = Ledger()
         self.bills: dict[str, Bill] = {}  #: by hold, while it is open
         self.history: Runtimes = Recent()
@@ -513,12 +498,12 @@ class State:
         if self.run_ends:
             yield sorted((at, seq) for at, seq, attempt in self.run_ends if attempt.phase == "running")
         if self.approvals:
-            yield [(job, *map(list, _said(known))) for job, known in self.approvals.items()]
+            yield [(job, *known.canonical()) for job, known in self.approvals.items()]
         if self.raises:
             yield list(self.raises.items())
-        if self.warm_offers or self.warm_numbered:
-            yield (list(self.warm), list(self.warm_offers), list(self.warm_short.items()), self.warm_numbered)
-            yield (self.forecast, _plain(self.demand, ()))
+        yield from self.warm.canonical()
+        if self.warm.offers or self.warm.numbered:
+            yield (self.warm.forecast, _plain(self.demand, ()))
         yield from self.clusters.canonical()
         if ledger.file_caps:  # older journals have none, and keep their digests
             yield list(ledger.file_caps.items())
@@ -538,10 +523,6 @@ class State:
         yield [(team, _plain(use, ())) for team, use in self.uses.items()]
         yield [(width, list(attempts)) for width, attempts in self.away.items()]
         yield from _known(self.history)
-
-
-def _said(known: JobApprovals) -> tuple[Any, Any, Any]:
-    return known.asked.items(), known.answers.items(), known.granted.items()
 
 
 def _bits(nodes: int) -> int | str:
@@ -595,33 +576,3 @@ def launch_action(state: State, node: Node) -> LaunchNode:
 
 def without(names: tuple[str, ...], name: str) -> tuple[str, ...]:
     return tuple([other for other in names if other != name])
-
-
-def open_request(known: JobApprovals | None, rule: str, at: Instant) -> ApprovalAsked | None:
-    """The request that is not answered and not over; of a given rule, or whichever there is."""
-    for name, asked in known.asked.items() if known is not None else ():
-        if known is not None and name not in known.answers and at < asked.until_at and rule in ("", name):
-            return asked
-    return None
-
-
-def shape_key(spec: JobSpec, shaped_by: tuple[ShapedBy, ...] = ()) -> ShapeKey:
-    """Everything a rule, an offer or a quote may look at; not run times. Deadlines, caps and who exactly asked count
-    only while a rule of the policy reads them.
-    """
-    key = (
-        spec.gpus, spec.team, spec.project, spec.job_class, spec.priority, spec.gpu_models, spec.models_ordered,
-        spec.mig_profile, spec.scaling, spec.interruptible, spec.data, spec.data_class, spec.checkpoint_every_ms,
-        spec.restart_ms, spec.output_bytes, spec.grace_ms, spec.lease_max_ms, spec.home, spec.needs,
-    )  # fmt: skip
-    return (*key, tuple([_read_of(spec, name) for name in shaped_by])) if shaped_by else key
-
-
-def _read_of(spec: JobSpec, name: ShapedBy) -> object:
-    match name:
-        case "cap":
-            return spec.cap
-        case "deadline":
-            return spec.deadline_at is not None
-        case "user":
-            return spec.user

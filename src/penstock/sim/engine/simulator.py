@@ -142,7 +142,7 @@ def _run(
                     return
             if not facts and deadline > now:  # the world's event for now was cancelled
                 continue
-            if state.policy.governance.windows or state.warm_offers:
+            if state.policy.governance.windows or state.warm.offers:
                 facts += hours.due(state, facts, now)
                 facts += live_forecast.due(state, now)
             if not facts:
@@ -152,7 +152,7 @@ def _run(
         actions = step.actions
         for action in actions:
             do(action, now)
-        if state.warm_offers and coming == total:
+        if state.warm.offers and coming == total:
             world.soon += [(_close_pools, site) for site in state.sites.values()]
         if coming < total or actions or state.attempts or state.nodes:
             moved_at = now
