@@ -37,6 +37,7 @@ class Auditor:
         self.where, self.home = where, home
         self.engine = Engine()
         self.found: dict[str, list[str]] = {name: [] for name in COUNTED}
+        self.first = ""  #: what was found first: what a mistake does, and not what follows from it
         self.promised_at: dict[str, Instant] = {}
         self.over_at: dict[str, Instant] = {}
         self.charged: dict[str, Money] = {}
@@ -47,6 +48,7 @@ class Auditor:
 
     def finds(self, what: str, words: str) -> None:
         if words not in self.found[what]:
+            self.first = self.first or f"{what}: {words}"
             self.found[what].append(words)
 
     @property

@@ -17,7 +17,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -29,6 +29,7 @@ from bench.kube_mistakes import MISSING_MS, VERBS, _put, hurry
 from bench.mistakes import Points, around, named
 from penstock.capacity import cluster_api, cluster_nodes, contract, karpenter, machine_deployment, nodeclaim
 from penstock.config import offers
+from penstock.drivers import driver
 from penstock.journal.writer import JournalWriter
 from penstock.kube import annotations, errors
 from penstock.kube.client import JOBS, MACHINE_DEPLOYMENTS, NODE_CLAIMS, Cluster, Kind, Obj
@@ -41,7 +42,9 @@ SLOW_DISK_S: Final = 1.0
 NEVER_READY_MS: Final = {"karpenter": 8_000, "cluster_api": 25_000}  #: instead of minutes
 PROBE_MS: Final = 10_000  #: as usual: behind this proxy a site is slow, and that is not what is tried here
 REFUSED_S: Final = 5.0  #: instead of a minute
-CUT: Final = (JOBS, NODE_CLAIMS, MACHINE_DEPLOYMENTS)
+TAKEN_MS: Final = 8_000  #: instead of an hour: how long an offer is closed where a name is taken
+RENTED: Final = (NODE_CLAIMS, MACHINE_DEPLOYMENTS)
+CUT: Final = (JOBS, *RENTED)
 #: What a mistake is put into.
 RENTS: Final[dict[str, type[cluster_nodes.ClusterNodes]]] = {
     "karpenter": karpenter.KarpenterNodes,
@@ -59,6 +62,7 @@ def main() -> int:
     _put(cluster_nodes, MOST_MS=NEVER_READY_MS[way()], NEVER_READY_MS=NEVER_READY_MS[way()])
     _put(cluster_api.ClusterApiNodes, refused_seconds=REFUSED_S)
     _put(site_probe, MOST_MS=PROBE_MS)
+    _put(driver, REFUSED_MS=TAKEN_MS)
     _put(cluster_nodes.ClusterNodes, late_seconds=KEPT_S + 1)
     _put(recover, MISSING_MS=max(MISSING_MS, int(float(said("PENSTOCK_BENCH_LATE", "5")) * 1000) + SPARE_MS))
     put_points(points)
@@ -104,12 +108,50 @@ def _change_claims(change: Callable[[Obj], None]) -> None:
 
 
 def a_random_name(_: Points) -> None:
-    """A claim's name is drawn when it is asked for, so a second try rents a second node."""
+    """A claim's name is drawn when it is asked for, so a second try rents a second node. All else is as it should be:
+    a claim is found by the label that says which node it is, as if that were its name.
+    """
+    create, get, delete, patch = Cluster.create_when_sent, Cluster.get, Cluster.delete, Cluster.patch
+    find, watch = Cluster.list, Cluster.watch
 
-    def change(claim: Obj) -> None:
-        claim["metadata"]["name"] += f"-{secrets.token_hex(2)}"
+    def known(kind: Kind, obj: Obj) -> Obj:
+        name = (obj.get("metadata", {}).get("labels") or {}).get(annotations.NODE) if kind in RENTED else None
+        return {**obj, "metadata": {**obj["metadata"], "name": name}} if name else obj
 
-    _change_claims(change)
+    async def drawn(self: Any, kind: Kind, name: str, namespace: str, uid: str = "") -> str:
+        """What one of them is really called."""
+        if kind not in RENTED or not name.startswith(annotations.node_name("")):
+            return name
+        claims, _ = await find(self, kind, namespace, labels=f"{annotations.NODE}={name}")
+        return next((str(c["metadata"]["name"]) for c in claims if uid in ("", c["metadata"]["uid"])), name)
+
+    async def wrong_create(self: Any, kind: Kind, make: Callable[[], Obj], namespace: str = "") -> Obj:
+        def named() -> Obj:
+            claim = make()
+            claim["metadata"]["name"] += f"-{secrets.token_hex(2)}"
+            return claim
+
+        return known(kind, await create(self, kind, named, namespace))
+
+    async def wrong_get(self: Any, kind: Kind, name: str, namespace: str = "") -> Obj:
+        return known(kind, await get(self, kind, await drawn(self, kind, name, namespace), namespace))
+
+    async def wrong_delete(self: Any, kind: Kind, name: str, namespace: str = "", **more: Any) -> None:
+        await delete(self, kind, await drawn(self, kind, name, namespace, more.get("uid", "")), namespace, **more)
+
+    async def wrong_patch(self: Any, kind: Kind, name: str, change: Obj, namespace: str = "", **more: Any) -> Obj:
+        return known(kind, await patch(self, kind, await drawn(self, kind, name, namespace), change, namespace, **more))
+
+    async def wrong_list(self: Any, kind: Kind, *args: Any, **more: Any) -> tuple[list[Obj], str]:
+        claims, version = await find(self, kind, *args, **more)
+        return [known(kind, claim) for claim in claims], version
+
+    async def wrong_watch(self: Any, kind: Kind, *args: Any, **more: Any) -> AsyncIterator[tuple[str, Obj]]:
+        async for what, claim in watch(self, kind, *args, **more):
+            yield what, known(kind, claim)
+
+    _put(Cluster, create_when_sent=wrong_create, get=wrong_get, delete=wrong_delete, patch=wrong_patch)
+    _put(Cluster, list=wrong_list, watch=wrong_watch)
 
 
 def act_before_append(points: Points) -> None:

@@ -68,6 +68,7 @@ class CloudWitness(Witness):
         self.seen: dict[str, Rented] = {}  #: all that was ever there, by uid
         self.planted: dict[str, float] = {}  #: names of orphans that the bench made, and when they were seen first
         self.there_s: dict[str, float] = {}  #: how long each of them was there
+        self.strangers: set[str] = set()  #: names of claims that are nobody's of ours, made by the bench
         self.most = 0  #: nodes at once
 
     async def ask(
@@ -82,6 +83,12 @@ class CloudWitness(Witness):
         self.most = max(self.most, sum(one.kind == "claim" for one in there))
         unpaid = self._unpaid(there, before, after, now_s)
         return iter([*_twice(there), *_marks(there), *unpaid, *_ends(there, after)])
+
+    async def ask_strangers(self, cluster: Cluster, ground: CloudGround) -> Iterator[tuple[str, str]]:
+        """Those that were there when the question left."""
+        before = frozenset(self.strangers)
+        claims, _ = await cluster.list(ground.kind, ground.namespace)
+        return _adopted(before, claims)
 
     def _unpaid(self, there: Iterable[Rented], before: Books, after: Books, now_s: float) -> Iterator[tuple[str, str]]:
         """All of it, but orphans that the bench made: those must be swept soon."""
@@ -107,6 +114,13 @@ def _twice(there: Iterable[Rented]) -> Iterator[tuple[str, str]]:
         other = met.setdefault((one.kind, one.node), one)
         if other is not one:
             yield "doubled", f"{one.node} is rented twice: as {other.kind} {other.name} and {one.name}"
+
+
+def _adopted(strangers: Iterable[str], claims: Iterable[Json]) -> Iterator[tuple[str, str]]:
+    """What is somebody else's stays as it is, whatever its name: only who took it for its own ends it."""
+    stay = {claim["metadata"]["name"] for claim in claims if "deletionTimestamp" not in claim["metadata"]}
+    for name in sorted(set(strangers) - stay):
+        yield "lost", f"claim {name} is somebody else's, and was adopted: it was told to go"
 
 
 def _marks(there: Iterable[Rented]) -> Iterator[tuple[str, str]]:

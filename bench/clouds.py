@@ -1,6 +1,6 @@
 """`python -m bench.clouds`: what renting nodes costs beside what the provider itself takes.
 
-    python -m bench.clouds [--way karpenter | cluster_api] [--nodes 500] [--asks 20] [--patience 900]
+    python -m bench.clouds [--way karpenter | cluster_api] [--nodes 500] [--asks 20] [--patience 900] [--parts burst]
 
 A cluster without nodes, and a real Karpenter with its kwok provider, or Cluster API's core with a toy provider; their
 machines boot at once. One by one: from `ask` to its answer, and how much of that is the provider's own, from the first
@@ -13,6 +13,7 @@ came.
 import argparse
 import asyncio
 import json
+import os
 import resource
 import statistics
 import tempfile
@@ -44,6 +45,7 @@ from penstock.site_answers import Unreachable
 
 GPUS: Final = 8
 IDLE_S: Final = 30.0
+PARTS: Final = ("one_by_one", "by_hand", "burst")
 POOL: Final = "bench"  #: a node class, or a MachineDeployment of size 0
 OFFER: Final = Offer(
     "cloud/a100", "cloud", "on_demand", (NodeShape(GPUS, 1_000),), start_ms=10 * MINUTE, kill_ms=MINUTE
@@ -56,6 +58,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=500)
     parser.add_argument("--asks", type=int, default=20)
     parser.add_argument("--patience", type=float, default=900.0, help="seconds for each burst")
+    parser.add_argument("--parts", choices=PARTS, nargs="+", default=list(PARTS))
     args = parser.parse_args()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-clouds-"))
@@ -63,7 +66,7 @@ def main() -> int:
         group = stack.enter_context(ClusterGroup(Path(folder) / "bed", [plan]))
         made = WAYS[args.way](group.cluster("cloud"))
         bed = Path(folder) / "bed"
-        asyncio.run(measure(group.cluster("cloud"), made, bed, args.nodes, args.asks, args.patience))
+        asyncio.run(measure(group.cluster("cloud"), made, bed, args))
     return 0
 
 
@@ -103,7 +106,7 @@ def _by_cluster_api(cluster: DevCluster) -> BenchWay:
 WAYS: Final = {"karpenter": _by_karpenter, "cluster_api": _by_cluster_api}
 
 
-async def measure(cluster: DevCluster, way: BenchWay, bed: Path, nodes: int, asks: int, patience_s: float) -> None:
+async def measure(cluster: DevCluster, way: BenchWay, bed: Path, args: argparse.Namespace) -> None:
     """Each part is printed when it is known."""
     async with AsyncExitStack() as stack:
         aside, ours = (connect(Access(str(cluster.kubeconfig))) for _ in range(2))
@@ -117,14 +120,17 @@ async def measure(cluster: DevCluster, way: BenchWay, bed: Path, nodes: int, ask
         capacity.late_seconds = 0.0  # nobody led before
         stack.push_async_callback(capacity.close)
         await capacity.open(lambda _: None)
-        bench = Burst(way, capacity, ours, aside, watcher, bed, patience_s)
-        _tell(await bench.one_by_one(asks))
-        _tell(await bench.by_hand(nodes))
-        _tell(await bench.all_at_once(nodes))
+        bench = Burst(way, capacity, ours, aside, watcher, bed, args.patience)
+        if "one_by_one" in args.parts:
+            _tell(await bench.one_by_one(args.asks))
+        if "by_hand" in args.parts:
+            _tell(await bench.by_hand(args.nodes))
+        if "burst" in args.parts:
+            _tell(await bench.all_at_once(args.nodes))
 
 
 def _tell(figures: dict[str, Any]) -> None:
-    print(json.dumps(figures), flush=True)
+    print(json.dumps({**figures, "load": round(os.getloadavg()[0], 1)}), flush=True)
 
 
 @dataclass(frozen=True)
@@ -195,25 +201,25 @@ class Burst:
                 return
 
     async def all_at_once(self, nodes: int) -> dict[str, Any]:
-        names, used, before = (
-            [f"burst{number}.1/n0" for number in range(nodes)],
-            cpu_by_program(self.bed),
-            _counted(self.ours),
-        )
+        """Own processor time is that of this process: Penstock's, and of the watcher beside it."""
+        names = [f"burst{number}.1/n0" for number in range(nodes)]
+        used, own, before, began = cpu_by_program(self.bed), _cpu_s(), _counted(self.ours), time.monotonic()
         asked = await self._all(self._ask(name) for name in names)
+        came = [self.watcher.came[name] for name in map(self.capacity.name_of, names) if name in self.watcher.came]
         figures = {
+            "nodes": nodes, "burst_created": len(came), "burst_created_s": round(max(came, default=began) - began, 1),
             "burst_ready": asked[0], "burst_s": asked[1],
             "requests_a_node": _by_kind(_counted(self.ours) - before, nodes),
-            "cpu_s": _most(cpu_by_program(self.bed) - used), "own_cpu_s": round(_cpu_s(), 1),
+            "cpu_s": _most(cpu_by_program(self.bed) - used), "own_cpu_s": round(_cpu_s() - own, 1),
         }  # fmt: skip
         _tell(figures)
-        idle = await self._idle()
-        used, before = cpu_by_program(self.bed), _counted(self.ours)
+        idle = await self._idle() if asked[0] == nodes else {}
+        used, own, before = cpu_by_program(self.bed), _cpu_s(), _counted(self.ours)
         released = await self._all(self.capacity.release(name) for name in names)
         return {
             **idle, "released": released[0], "release_s": released[1],
             "requests_a_release": _by_kind(_counted(self.ours) - before, nodes),
-            "release_cpu_s": _most(cpu_by_program(self.bed) - used),
+            "release_cpu_s": _most(cpu_by_program(self.bed) - used), "own_release_cpu_s": round(_cpu_s() - own, 1),
         }  # fmt: skip
 
     async def _all(self, work: Iterable[Any]) -> tuple[int, float]:

@@ -22,7 +22,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -46,6 +46,8 @@ from penstock.kube.client import JOBS, LEASES, NODES, PODS, Cluster
 from penstock.kube.errors import AlreadyExists, KubeError, NotFound
 
 LIVE: Final = 3  #: home Jobs at once
+PLANTED: Final = (2, 3)  #: of the first of them: somebody else's claim has the name that their first node will want
+ORPHAN_S: Final = 3_600  #: what nobody ends is there for longer than any run
 LEASE: Final = "30s"  #: of a node, for its whole life: a claim's end cannot be moved
 ASK_S: Final = 0.5
 DEAD_TOLERANCE_S: Final = 10.0  #: Karpenter looks at ends every few seconds, on a machine that is busy
@@ -83,8 +85,10 @@ class CloudLoad(Load):
         self.poor: set[str] = set()  #: Jobs of the team whose cap binds
         self.reclaimed = self.stock_outs = 0
         self.coming = True
+        self.prepared = asyncio.Event()  #: what the first Jobs meet is there
 
     async def crowd(self) -> None:
+        await self.prepared.wait()
         async with asyncio.TaskGroup() as people:
             while True:
                 if self.coming and len(self.sent) - self.ended() < LIVE:
@@ -92,22 +96,27 @@ class CloudLoad(Load):
                 await asyncio.sleep(self.chance.uniform(0.2, 1))
 
     async def _apply(self, name: str) -> None:
-        """One in five is deleted, at any time."""
+        """One in five is deleted, at any time; none of the first, which take a node each."""
+        is_first = len(self.sent) < LIVE
         gpus, runs = self.chance.choice([4, 8, 8]), self.chance.choice(["500ms", "2s", "4s"])
         team = self.chance.choice(["rich", "rich", "poor"])
+        if is_first:
+            gpus, team = 8, "rich"
         if team == "poor":
             self.poor.add(name)
         job = home_job(name, gpus, runs, team, LEASE)
         job["metadata"]["namespace"] = self.ground.people
         self.sent.append(name)
         await self.lab.create(JOBS, job)
-        if self.chance.random() < 0.2:
+        if self.chance.random() < 0.2 and not is_first:
             await asyncio.sleep(self.chance.uniform(0, 6))
             await self._delete(name)
 
     async def weather(self) -> None:
-        await self._plant(2)
+        for number in PLANTED:
+            await self._plant(number)
         await self._make_orphan()
+        self.prepared.set()
         while True:
             await asyncio.sleep(self.chance.uniform(5, 12))
             if self.coming:
@@ -120,8 +129,10 @@ class CloudLoad(Load):
         await asyncio.to_thread(self.stock, "")
 
     async def _take_one(self) -> None:
+        """Never an orphan: whether that goes is for those who sweep to show."""
         ground: CloudGround = self.ground  # type: ignore[assignment]  # another ground
         there = [one for one in await rented(self.cloud, ground) if one.kind == "claim"]
+        there = [one for one in there if one.name not in self.witness.planted]
         if there:
             self.reclaimed += 1
             await ground.take(self.cloud, self.chance.choice(there).name)
@@ -130,11 +141,13 @@ class CloudLoad(Load):
         await self._take_one()
 
     async def _make_orphan(self) -> None:
-        """A claim with our marks that the journal never had, as one that forgot something would leave it."""
+        """A claim with our marks that the journal never had, as one that forgot something would leave it. Within a run
+        it does not end by itself.
+        """
         with suppress(NotFound):
             lease = await self.cloud.get(LEASES, annotations.LEASE, self.ground.ours)
             installation, node = str(lease["spec"]["holderIdentity"]), f"orphan{len(self.witness.planted)}.1/n0"
-            claim = self._strange(annotations.node_name(object_name(installation, node)), 300)
+            claim = self._strange(annotations.node_name(object_name(installation, node)))
             claim["metadata"]["labels"] = {
                 annotations.INSTALLATION: annotations.label_value(installation),
                 annotations.NODE: claim["metadata"]["name"],
@@ -143,9 +156,9 @@ class CloudLoad(Load):
             self.witness.planted[claim["metadata"]["name"]] = 0.0
             await self._make(claim)
 
-    def _strange(self, name: str, lasts_s: int) -> Json:
+    def _strange(self, name: str) -> Json:
         ground: CloudGround = self.ground  # type: ignore[assignment]  # another ground
-        return ground.strange(name, lasts_s)
+        return ground.strange(name, ORPHAN_S)
 
     async def _make(self, obj: Json) -> None:
         ground: CloudGround = self.ground  # type: ignore[assignment]  # another ground
@@ -162,8 +175,9 @@ class CloudLoad(Load):
         node = f"j{number}.1/n0"
         name = annotations.node_name(object_name(installation, node))
         with suppress(AlreadyExists):  # the node was first
-            await self._make(self._strange(name, 3_600))
+            await self._make(self._strange(name))
             self.planted.add(node)
+            self.witness.strangers.add(name)
 
 
 class CloudRun(kill_kube.Run):
@@ -208,6 +222,11 @@ class CloudRun(kill_kube.Run):
             await self.cloud.close()
             await self.proxy.close()
 
+    async def _live(self, kills: int, tasks: "list[asyncio.Task[None]]") -> None:
+        """Nobody is hurt before there is something to lose."""
+        await self.load.prepared.wait()
+        await super()._live(kills, tasks)
+
     def _fate(self) -> dict[str, object]:
         told: dict[str, object] = {"late": self.late_s, "mistake": self.mistake}
         if self.load.coming and self.chance.random() < 0.7:
@@ -224,6 +243,8 @@ class CloudRun(kill_kube.Run):
         while True:
             with suppress(KubeError):
                 for what, words in await self.witness.ask(self.cloud, self.rents, self.auditor, self.led_s):
+                    self.auditor.finds(what, words)
+                for what, words in await self.witness.ask_strangers(self.cloud, self.rents):
                     self.auditor.finds(what, words)
                 await self._ask_ready()
             await asyncio.sleep(ASK_S)
@@ -253,16 +274,19 @@ class CloudRun(kill_kube.Run):
         await super()._until_all_ended()
 
     async def _ask_in_the_end(self) -> None:
+        """Orphans have as long as while Jobs came, and the witness says so."""
         await super()._ask_in_the_end()
-        for one in await self._left(60):
+        for one in await self._left(60, but=self.witness.planted):
             self.auditor.finds("lost", f"{one} is left")
+        for one in await self._left(self.witness.limit_s):
+            self.auditor.finds("lost", f"{one} is left, and was not swept")
 
-    async def _left(self, wait_s: float) -> list[str]:
-        """Names of all that is still rented after so long, at most."""
+    async def _left(self, wait_s: float, but: Collection[str] = ()) -> list[str]:
+        """Names of all that is still rented after so long, at most. `but`: beside these."""
         until = time.monotonic() + wait_s
-        while there := [f"{one.kind} {one.name} of {one.node}" for one in await rented(self.cloud, self.rents)]:
+        while there := [one for one in await rented(self.cloud, self.rents) if one.name not in but]:
             if time.monotonic() > until:
-                return there
+                return [f"{one.kind} {one.name} of {one.node}" for one in there]
             await asyncio.sleep(0.5)
         return []
 
@@ -279,7 +303,8 @@ class CloudRun(kill_kube.Run):
             job["metadata"]["namespace"] = self.ground.people
             await self.cloud.create(JOBS, job)
         await self._until_runs("last-0", "last-1")
-        await self._stay_everywhere()
+        if not await self._stay_everywhere():
+            self.auditor.finds("lost", "both die for good, and no node is there: nothing is shown")
         self.may_start.clear()
         for brain in self.brains:
             await self._kill(brain)
@@ -291,19 +316,21 @@ class CloudRun(kill_kube.Run):
         self.dead_s = time.time() - ends_at / 1000
         self._compare_bill(int(time.time() * 1000))
 
-    async def _stay_everywhere(self) -> None:
-        """A pod on each node that no Job's deadline ends: only the provider's own bound on a drain does."""
+    async def _stay_everywhere(self) -> int:
+        """A pod on each node that no Job's deadline ends: only the provider's own bound on a drain does. It tolerates
+        no taint: a pod that tolerates the provider's own is not waited for, and says nothing about that bound.
+        """
         nodes, _ = await self.cloud.list(NODES, labels=annotations.NODE)
         for number, node in enumerate(nodes):
             meta = {"name": f"stays-{number}", "namespace": self.rents.people, "labels": {LABEL: "stays"}}
             meta["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
             spec = {
                 "nodeName": node["metadata"]["name"],
-                "tolerations": [{"operator": "Exists"}],
                 "containers": [{"name": "main", "image": "stays"}],
                 "terminationGracePeriodSeconds": 5,
             }
             await self.cloud.create(PODS, {"metadata": meta, "spec": spec})
+        return len(nodes)
 
     def _compare_bill(self, gone_at: int) -> None:
         """What their provider would bill until the last of them is gone, with what is held: `penstock exposure`."""

@@ -53,7 +53,7 @@ def mutated(run: Run, mistakes: list[str], kills: int, seed: int) -> int:
     for name in mistakes:
         told = run(kills, seed, name)
         missed += told.auditor.clean
-        first = "NOT FOUND" if told.auditor.clean else f"found: {told.words[0]}"
+        first = "NOT FOUND" if told.auditor.clean else f"found: {told.auditor.first}"
         print(f"{name:30} after {told.kills:3} kills, {told.stops:2} stops  {first[:700]}", flush=True)
     print(json.dumps({"mistakes": len(mistakes), "found": len(mistakes) - missed}), flush=True)
     return 1 if missed else 0

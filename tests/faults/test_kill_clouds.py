@@ -7,7 +7,7 @@ import pytest
 
 from bench import cloud_mistakes, kill_clouds
 from bench.cloud_proxy import Snapshots
-from bench.cloud_witness import SWEPT_S, Books, CloudWitness, Rented, _ends, _marks, _rented, _twice
+from bench.cloud_witness import SWEPT_S, Books, CloudWitness, Rented, _adopted, _ends, _marks, _rented, _twice
 from penstock.core.fold.ledger import Lease
 from penstock.core.model.types import Hold, Part, Terms
 from penstock.devcluster import karpenter, programs
@@ -72,6 +72,13 @@ def test_a_node_that_is_rented_twice_is_found_and_its_claim_and_node_are_one() -
     assert list(_twice([claim(), claim("u2", kind="Node")])) == []
     found = list(_twice([claim(), claim("u2")]))
     assert found == [("doubled", f"{NODE} is rented twice: as claim penstock-u1 and penstock-u2")]
+
+
+def test_a_claim_of_somebody_else_that_is_told_to_go_was_adopted() -> None:
+    stays, goes = {"metadata": {"name": "a"}}, {"metadata": {"name": "b", "deletionTimestamp": "1970-01-01T00:01:40Z"}}
+    assert list(_adopted(["a"], [stays, goes])) == []
+    found = [words for _, words in _adopted(["a", "b", "c"], [stays, goes])]
+    assert found == [f"claim {name} is somebody else's, and was adopted: it was told to go" for name in "bc"]
 
 
 def test_an_end_later_than_what_is_held_or_sooner_than_what_is_counted_on_is_found() -> None:

@@ -1,11 +1,12 @@
 """What is rented, by the journal; and leaks, by what sites say."""
 
 from penstock.core.model import events as e
-from penstock.core.model.actions import LaunchNode
+from penstock.core.model.actions import Action, LaunchNode
 from penstock.core.model.reasons import KeptWarm
 from penstock.core.model.types import WarmPool
 from penstock.core.units import HOUR, NEVER
-from penstock.drivers.driver import SiteInventory, Unreachable, Work
+from penstock.drivers.driver import Refused, SiteInventory, Unreachable, Work
+from penstock.explain.story import tell
 from penstock.live.rented import Leak, leaks, rented
 from penstock.sim.engine.rehearsal import Rehearsal
 from tests.live.kit import at, given, job, story
@@ -100,3 +101,32 @@ async def test_what_the_journal_has_and_no_list_shows_is_missing_and_a_failed_li
         says = "cloud could not be asked, so nobody knows what is there: no route"
         assert await leaks(plane) == (Leak("cloud", "unknown", "cloud", says),)
     assert world.events(e.NodeLost) == []
+
+
+class Misconfigured(Rehearsal):
+    """Its settings are wrong, so it rents nothing."""
+
+    words = "cloud does not take it; repair the offer's 'rent': there is no node class gpu-smal"
+
+    async def do(self, action: Action, work: Work | None = None) -> e.Fact | None:
+        if isinstance(action, LaunchNode):
+            raise Refused(self.words)
+        return await super().do(action, work)
+
+
+@story("09:00")
+async def test_wrong_settings_of_an_offer_are_a_sentence_on_the_offer_in_doctor_and_in_why(clock: VirtualClock) -> None:
+    """The offer said only until when it is closed, and `why` that the start took no time."""
+    world = given(clock, offer("cloud", price="1", start="5m"), runs={"j0": "1h"})
+    world.drivers["cloud"] = Misconfigured("cloud", world.stage)
+    async with world.up() as plane:
+        await plane.submit(job(run="1h"), NOTHING)
+        await world.until("09:10")
+        (place,) = plane.view.sites
+        (cloud,) = place.offers
+        assert (cloud.says, cloud.closed_until_at) == (Misconfigured.words, at("10:00"))
+        alarms = [(alarm.kind, alarm.text) for alarm in plane.view.alarms]
+        assert ("settings", f"cloud: {Misconfigured.words}") in alarms
+        assert world.world.nodes == {}
+        await world.until("10:00")
+    assert f"cloud gave no node: {Misconfigured.words}." in [line.text for line in tell(world.journal.read(), "j0")]

@@ -272,6 +272,19 @@ def test_a_quota_is_an_alarm_and_a_stock_out_is_not() -> None:
     assert penstock.promise(OfferClosed).until_at == clock("13:02")
 
 
+def test_why_has_the_words_of_a_provider_that_gave_no_node() -> None:
+    """It said only that the start took a minute and cost nothing."""
+    penstock = given(offer("cloud", start="5m"), offer("other", price="3", start="5m"), offer("last", price="4"))
+    penstock.hears(submitted("a", gpus=16), at="09:00")
+    words = "cloud does not take it; repair the offer's 'rent': there is no KWOKNodeClass gpu-smal"
+    penstock.hears(
+        node_refused("a.1/n0", "1h", words, "settings"), node_refused("a.1/n1", "1h", words, "settings"), at="09:01"
+    )
+    penstock.hears(node_refused("a.2/n0", retry="15m", words="its GPUs did not register", billed=True), at="09:09")
+    told = [line for line in penstock.story("a") if "node: " in line]
+    assert told == [f"cloud gave no node: {words}.", "other gave no usable node: its GPUs did not register."]
+
+
 def test_a_notice_stops_what_runs_on_the_node_with_a_checkpoint_and_it_goes_on_elsewhere() -> None:
     penstock = given(offer("cloud", start="5m"))
     penstock.hears(submitted("a", checkpoint="10m"), at="09:00")

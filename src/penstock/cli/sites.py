@@ -42,7 +42,10 @@ def _now(reachable: bool, offer: dict[str, Any]) -> str:
         return "does not answer"
     if offer.get("closed"):
         return f"closed by {offer['closed']}"
-    return f"closed until {moment(offer['closed_until_at'])}" if offer["closed_until_at"] else "open"
+    if not offer["closed_until_at"]:
+        return "open"
+    why = f": {offer['says']}" if offer.get("says") else ""
+    return f"closed until {moment(offer['closed_until_at'])}{why}"
 
 
 @click.command("offers")

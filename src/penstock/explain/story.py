@@ -6,7 +6,7 @@ A reason's own sentence is in `sentences`. Nothing here knows a policy.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from penstock.core.ids import array_of, members, site_of
+from penstock.core.ids import array_of, attempt_of, members, site_of
 from penstock.core.model import events as e
 from penstock.core.model import reasons as r
 from penstock.core.units import NEVER, Instant, Money
@@ -47,6 +47,8 @@ class StoryTeller:
             self._about_job(event)
         elif getattr(event, "attempt", None) in self.attempts:
             self._about_attempt(event)
+        elif isinstance(event, e.NodeRefused) and attempt_of(event.node) in self.attempts:
+            self._about_node(event)
         elif getattr(event, "hold", None) in self.holds:
             self._about_money(event)
 
@@ -144,6 +146,14 @@ class StoryTeller:
                 self._say(event.at, f"{self.attempts[event.attempt].offer} had no capacity{why}")
             case e.StopPromised():
                 self._say(event.at, f"Stopping. {self.sentence(event.because)}")
+
+    def _about_node(self, event: e.NodeRefused) -> None:
+        """Once for a gang whose nodes are refused in the same words."""
+        offer = self.attempts[attempt_of(event.node)].offer
+        why = f": {as_sentence(event.words)}" if event.words else "."
+        text = f"{offer} gave no{' usable' if event.billed else ''} node{why}"
+        if self.lines[-1].text != text:
+            self._say(event.at, text)
 
     def _about_money(self, event: Any) -> None:
         match event:

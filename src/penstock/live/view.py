@@ -3,6 +3,7 @@
 It is an immutable value of one instant. Lists of jobs come from the journal's reader instead.
 """
 
+from penstock.core.fold.attempts import WANTS_A_PERSON
 from penstock.core.fold.job_approvals import open_request
 from penstock.core.fold.sites import as_proved
 from penstock.core.fold.state import State
@@ -31,6 +32,7 @@ class OfferView:
     lost: int  # GPUs of standing nodes that are down
     closed_until_at: Instant  # 0: open
     free: tuple[int, ...] = ()  # of a standing offer: free GPUs by node
+    says: str = ""  # why it is closed, where a person must look: a quota, or its settings
 
 
 @value
@@ -188,6 +190,7 @@ def _offer(state: State, offer: Offer, use: list[int]) -> OfferView:
             idle=idle,
             lost=0,
             closed_until_at=closed if closed > state.at else 0,
+            says=_why_closed(state, offer) if closed > state.at else "",
         )
     lost = (pool.size - pool.up.bit_count()) * pool.per_node
     ours = pool.per_node * pool.size - sum(pool.others.values()) + sum(pool.owed.values())
@@ -201,3 +204,10 @@ def _offer(state: State, offer: Offer, use: list[int]) -> OfferView:
         closed_until_at=closed,
         free=tuple(pool.free),
     )
+
+
+def _why_closed(state: State, offer: Offer) -> str:
+    """The provider's words when it refused the last time, if they wanted a person."""
+    begins = f"{offer.id}: "
+    words = [text for _, kind, text in state.alarms if kind in WANTS_A_PERSON and text.startswith(begins)]
+    return words[-1].removeprefix(begins) if words else ""

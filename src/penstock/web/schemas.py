@@ -219,6 +219,7 @@ class Offer(Shape):
     free: list[int] = Field(description="Of a standing offer: free GPUs by node.")
     closed_until_at: At | None
     closed: str = Field("", description="The file that closes it, and its line; empty: it is open.")
+    says: str = Field("", description="Why its provider refused, if a person must look: a quota, or its settings.")
 
 
 class Site(Shape):

@@ -50,6 +50,8 @@ def test_owned_sites_come_first_and_prices_are_of_one_gpu() -> None:
 def test_a_closed_offer_says_when_it_is_tried_again() -> None:
     closed = offer("cloud/spot", "spot", closed_until_at=NOW + 600_000)
     assert places.rows(sites(closed))[0].offers[0].note == "no capacity; next try 12:40"
+    refused = offer("cloud/spot", "spot", closed_until_at=NOW + 600_000, says="there is no such node class")
+    assert places.rows(sites(refused))[0].offers[0].note == "there is no such node class; next try 12:40"
     assert places.rows(sites(offer("cloud/spot", "spot", count=2)))[0].offers[0].note == "none rented, up to 16"
 
 

@@ -66,4 +66,5 @@ def _offer(view: OfferView) -> schemas.Offer:
         lost=view.lost,
         free=list(view.free),
         closed_until_at=deps.moment(view.closed_until_at or None),
+        says=view.says,
     )

@@ -79,7 +79,7 @@ def _note(offer: schemas.Offer, tally: tuple[tuple[int, str], ...], now: Instant
     if offer.closed:
         return f"closed by {offer.closed}"
     if offer.closed_until_at and offer.closed_until_at > now:
-        return f"no capacity; next try {clock(offer.closed_until_at, now)}"
+        return f"{offer.says or 'no capacity'}; next try {clock(offer.closed_until_at, now)}"
     if tally:
         return ""
     return "none rented" + (f", up to {offer.gpus:,}" if offer.gpus else "")
