@@ -205,6 +205,7 @@ KUBERNETES_WORDS = (
     *("SuccessPolicy", "CompletionsReached", "DisruptionTarget", "OnFailure", "JobSuspended", "JobResumed"),
 )
 AUTOSCALERS_WORDS = (
+    *("BookingExpired", "CapacityRevoked"),
     "FailedScaleUp",
     "InsufficientCapacityError",
     "NodeClassNotReady",
@@ -230,7 +231,7 @@ NOT_OURS = {
     "SubmitTime": "a column somebody has",
     "QueuedAtSite": "a reason of our Events in Kubernetes",
     **dict.fromkeys(KUBERNETES_WORDS, "words of a Job of Kubernetes'"),
-    **dict.fromkeys(AUTOSCALERS_WORDS, "words of Karpenter's and cluster-autoscaler's Events"),
+    **dict.fromkeys(AUTOSCALERS_WORDS, "words of Karpenter and cluster-autoscaler, in Events and conditions"),
     **dict.fromkeys(("NoSchedule", "NoExecute", "PreferNoSchedule"), "what a taint of Kubernetes' does"),
 }
 

@@ -23,6 +23,7 @@ from penstock.kube.node_selection import (
 )
 from tests.conftest import ROOT
 
+RENT = "start: 4m, kill: 5m, rent: {way: karpenter, node_class: {group: g, kind: K, name: n}, instance_types: [t]}"
 FILE = """
 currency: USD
 sites:
@@ -52,7 +53,7 @@ def test_every_key_is_read() -> None:
         " secret: s3, grace: 1m, room: 2m, scale: 3m}",
         ", mig: 1g.10gb, kubernetes: {selector: {nvidia.com/gpu.product: A}, queue: q, headroom: [4],"
         " tolerations: [{key: spot, effect: NoSchedule}, {key: team, value: x}]}",
-        ", sold_by: attempt, kubernetes: {resource: amd.com/gpu}",
+        ", sold_by: attempt, kubernetes: {resource: amd.com/gpu, provisioning_class: queued-provisioning.gke.io}",
     )
     tolerations = (Toleration("spot", effect="NoSchedule"), Toleration("team", "Equal", "x"))
     assert found == ClusterSite(
@@ -69,7 +70,7 @@ def test_every_key_is_read() -> None:
                 "lab/a100",
                 NodeSelection("nvidia.com/mig-1g.10gb", (("nvidia.com/gpu.product", "A"),), tolerations, "q", (4,)),
             ),
-            ("lab/pods", NodeSelection("amd.com/gpu")),
+            ("lab/pods", NodeSelection("amd.com/gpu", provisioning_class="queued-provisioning.gke.io")),
         ),
     )
 
@@ -99,6 +100,10 @@ def test_a_kubeconfig_may_be_in_a_secret_instead_of_a_file() -> None:
         ("{}", ", kubernetes: {selector: {'a b': c}}", ", sold_by: attempt", "not a label"),
         ("{}", ", kubernetes: {tolerations: [{effect: Sometimes}]}", ", sold_by: attempt", "NoExecute"),
         ("{}", "", ", sold_by: node", "write 'attempt'"),
+        ("{}", "", ", kubernetes: {provisioning_class: Atomic}", "Atomic' is no class of ProvisioningRequests"),
+        ("{}", "", ", kubernetes: {provisioning_class: a.b, queue: q}", "with 'queue' Kueue asks for the nodes"),
+        ("{}", ", kubernetes: {provisioning_class: a.b}", "", "nodes that are owned are there already"),
+        ("{}", "", f", {RENT}, kubernetes: {{provisioning_class: a.b}}", "with 'rent' Penstock adds the nodes"),
     ],
 )
 def test_what_makes_no_sense_is_a_sentence_with_line_and_key(
@@ -305,3 +310,11 @@ def test_the_example_of_an_autoscaler_is_that_of_its_page() -> None:
     assert cluster.places[0][1].selector == (("karpenter.sh/nodepool", "a100"),)
     _, _, shown = (ROOT / "examples" / "autoscaler.yaml").read_text("utf-8").partition("\n")
     assert shown in (ROOT / "docs" / "clouds.md").read_text("utf-8")
+
+
+def test_the_example_of_provisioning_requests_asks_for_all_nodes_at_once() -> None:
+    made = read_sites(str(ROOT / "examples" / "provisioning.yaml"))
+    ((_, cluster),) = made.kubernetes
+    (((_, place),), (offer,)) = (cluster.places, made.sites[0].offers)
+    assert (offer.sold_by, made.notes) == ("attempt", ())
+    assert place.provisioning_class == "best-effort-atomic-scale-up.autoscaling.x-k8s.io"

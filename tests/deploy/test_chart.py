@@ -64,6 +64,7 @@ def generated() -> dict[str, str]:
         "home": manifests.SHOWING,
         "exec": manifests.RUNNING,
         "rent": manifests.RENTING,
+        "atOnce": manifests.ASKING_AT_ONCE,
         "kueue": manifests.GOVERNING,
         "kubeconfigs": kubeconfigs,
         "policy": manifests.POLICY_READING,

@@ -151,6 +151,7 @@ def _tell(done: "Connected", name: str, written: str, missing: list[str]) -> Non
         *(["cluster autoscaler"] if survey.autoscaler else []),
         *([f"Karpenter ({', '.join(survey.node_pools)})"] if survey.node_pools else []),
         *([f"Kueue ({', '.join(survey.kueue) or 'no queues'})"] if survey.has_kueue else []),
+        *(["ProvisioningRequests (an offer may name their class)"] if survey.provisioning else []),
     ]
     if helpers:
         click.echo(f"  {', '.join(helpers)}")

@@ -21,6 +21,7 @@ from penstock.config.sections import (
     TolerationSection,
     TransientSection,
 )
+from penstock.core.model.types import STANDING
 from penstock.kube.access import Access
 from penstock.kube.maps import Maps
 from penstock.kube.node_selection import ClusterApiWay, ClusterClassWay, ClusterSite, NodeSelection, Toleration
@@ -28,6 +29,7 @@ from penstock.kube.node_selection import ClusterApiWay, ClusterClassWay, Cluster
 A_NAMESPACE: Final = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 A_SECRET: Final = re.compile(r"([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 A_LABEL: Final = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+A_CLASS: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 HOURS: Final = 24
 
 
@@ -146,7 +148,23 @@ def _place(offer: OfferSection, page: Document, place: str) -> NodeSelection:
                 page.report(f"{place}.rent.labels", f"{shown(key)} is not a label, like nvidia.com/gpu.product")
     if said.headroom is not UNREAD and len(said.headroom) not in (0, 1, HOURS):
         page.report(f"{place}.kubernetes.headroom", "one number, or one for each of the 24 hours of a day")
+    if said.provisioning_class is not None:
+        _check_provisioning(offer, said, page, f"{place}.kubernetes.provisioning_class")
     return _with_paths(place_of(offer), page)
+
+
+def _check_provisioning(offer: OfferSection, said: NodeSelectionSection, page: Document, place: str) -> None:
+    """By a ProvisioningRequest an autoscaler adds the nodes, and nobody else decides when the pods may come."""
+    name = str(said.provisioning_class or "")
+    if said.provisioning_class is not UNREAD and not A_CLASS.fullmatch(name):
+        words = "is no class of ProvisioningRequests, like best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+        page.report(place, f"{shown(name)} {words}")
+    if offer.rent is not None:
+        page.report(place, "with 'rent' Penstock adds the nodes itself; leave one of them out")
+    elif said.queue is not None:
+        page.report(place, "with 'queue' Kueue asks for the nodes, by a check of its own; leave one of them out")
+    elif offer.term in STANDING:
+        page.report(place, f"nodes that are {offer.term} are there already; leave it out, or write another 'term'")
 
 
 def _with_paths(place: NodeSelection, page: Document) -> NodeSelection:
@@ -167,6 +185,7 @@ def place_of(offer: OfferSection) -> NodeSelection:
         tolerations=tuple(_toleration(toleration) for toleration in said.tolerations),
         queue=str(said.queue or ""),
         headroom=tuple(int(count) for count in said.headroom),
+        provisioning_class=str(said.provisioning_class or ""),
         rent=None if offer.rent is None else rented_nodes(offer.rent, offer.term),
     )
 

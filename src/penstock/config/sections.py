@@ -73,6 +73,7 @@ class NodeSelectionSection(Section, frozen=True):
     resource: Text | None = None
     queue: Name | None = None
     headroom: tuple[Number, ...] = ()
+    provisioning_class: Text | None = None
 
 
 class NodeClassSection(Section, frozen=True):

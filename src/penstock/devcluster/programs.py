@@ -8,16 +8,17 @@ of one's own instead, with the programs under their usual names.
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from penstock.core.errors import BadInput
 from penstock.devcluster import s3_server
@@ -30,6 +31,27 @@ JOBSET: Final = "0.12.0"
 KARPENTER: Final = "1.14.1"  #: later ones want a newer Go than 1.26
 CLUSTER_API: Final = "1.14.0"  #: as in its recipe
 COREDNS: Final = "1.14.7"  #: as in its recipe
+RAY: Final = ("ray.io_rayjobs", "ray.io_rayclusters")
+AUTOSCALING: Final = "autoscaling.x-k8s.io"
+#: Definitions of kinds that Kueue reads, by folder of ours: module, folder in it, and which of them. Nothing is built,
+#: and Kueue's own list of modules has the versions.
+DEFINITIONS: Final = (
+    ("training", "github.com/kubeflow/training-operator", "manifests/base/crds", ("kubeflow.org_pytorchjobs",)),
+    (
+        "training",
+        "github.com/kubeflow/trainer/v2",
+        "manifests/base/crds",
+        tuple(f"trainer.kubeflow.org_{kind}" for kind in ("trainjobs", "trainingruntimes", "clustertrainingruntimes")),
+    ),
+    ("training", "github.com/ray-project/kuberay/ray-operator", "config/crd/bases", RAY),
+    ("training", "sigs.k8s.io/jobset", "config/components/crd/bases", ("jobset.x-k8s.io_jobsets",)),
+    (
+        "autoscaling",
+        "k8s.io/autoscaler/cluster-autoscaler/apis",
+        "config/crd",
+        (f"{AUTOSCALING}_provisioningrequests",),
+    ),
+)
 KUEUE_CERTIFICATES: Final = '"/etc/kueue/metrics/certs"'
 #: Karpenter's kwok provider never runs out of machines; `_give_it_stock_outs` puts this before what it does next.
 KARPENTER_LAUNCHES: Final = "\t// Kick-off a goroutine to allow us to asynchronously register nodes\n"
@@ -114,6 +136,8 @@ def build(
             _build_helm(say)
         if kueue and not (folder() / f"kueue-{KUEUE}").exists():
             _build_kueue(say)
+        if kueue and not (folder() / f"kueue-{KUEUE}-kinds").exists():
+            _fetch_definitions(say)
         if jobset and not (folder() / f"jobset-{JOBSET}").exists():
             _build_jobset(say)
         if karpenter and not (folder() / f"karpenter-{KARPENTER}").exists():
@@ -269,8 +293,47 @@ def _copy_karpenter_definitions(source: Path, to: Path) -> None:
     shutil.copytree(source / "kwok/apis/crds", to / "crds", copy_function=shutil.copyfile, dirs_exist_ok=True)
 
 
+def _fetch_definitions(say: Say) -> None:
+    """Of what people send to Kueue (PyTorchJob, TrainJob with its runtimes, RayJob), and of ProvisioningRequests."""
+    say(f"Fetching the definitions of kinds that Kueue {KUEUE} names")
+    wanted, new = (_source_of("kueue", KUEUE) / "go.mod").read_text(), folder() / "kinds.new"
+    shutil.rmtree(new, ignore_errors=True)
+    for to, module, where, kinds in DEFINITIONS:
+        named = re.search(rf"^\s*{re.escape(module)} v(\S+)", wanted, re.MULTILINE)
+        assert named is not None, f"Kueue {KUEUE} does not name {module}"
+        (new / to).mkdir(parents=True, exist_ok=True)
+        _copy_slim(_source_of(module, named[1]) / where, kinds, new / to)
+    new.rename(folder() / f"kueue-{KUEUE}-kinds")
+    _link("kueue-kinds", f"kueue-{KUEUE}-kinds")
+
+
+def _copy_slim(source: Path, kinds: Sequence[str], to: Path) -> None:
+    """As JSON, without older versions and descriptions, which rule nothing: every cluster reads and compiles them."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    for kind in kinds:
+        definition = yaml.load((source / f"{kind}.yaml").read_text(), Loader=loader)
+        definition["spec"]["versions"] = [row for row in definition["spec"]["versions"] if row["storage"]]
+        (to / f"{kind}.json").write_text(json.dumps(_without_descriptions(definition)))
+
+
+def _without_descriptions(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_without_descriptions(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    # A field may be called so: its value is a schema.
+    return {
+        key: _without_descriptions(each)
+        for key, each in part.items()
+        if key != "description" or not isinstance(each, str)
+    }
+
+
 def _source_of(name: str, version: str) -> Path:
-    asked = [_go_program(), "mod", "download", "-json", f"sigs.k8s.io/{name}@v{version}"]
+    module = name if "/" in name else f"sigs.k8s.io/{name}"
+    asked = [_go_program(), "mod", "download", "-json", f"{module}@v{version}"]
     done = subprocess.run(asked, cwd=folder(), capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     said = json.loads(done.stdout or "{}")
     if "Dir" not in said:

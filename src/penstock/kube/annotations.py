@@ -43,6 +43,8 @@ STARTED: Final = "penstock.dev/started"  #: on a Workload of Kueue: the attempt 
 HOST_NAMES: Final = "penstock.dev/host-names"
 OBSTACLE: Final = "penstock.dev/obstacle"  #: what kept this attempt, and not others, from starting here
 SHORTAGE: Final = "penstock.dev/shortage"  #: why no node came for it: stock_out, quota or settings
+PROVISIONING: Final = "penstock.dev/provisioning-class"  #: its nodes are asked for by a ProvisioningRequest
+AWAITS_NODES: Final = "penstock.dev/awaits-nodes"  #: until they are there; the Job is suspended so long
 FORGOTTEN: Final = (
     "penstock.dev/forgotten"  #: a tombstone: its end is in the journal; kept so that a late start cannot run
 )

@@ -72,6 +72,8 @@ class Kind:
 JOBS: Final = Kind("Job", "jobs", "batch/v1")
 CRON_JOBS: Final = Kind("CronJob", "cronjobs", "batch/v1")
 PODS: Final = Kind("Pod", "pods")
+POD_TEMPLATES: Final = Kind("PodTemplate", "podtemplates")
+PROVISIONING_REQUESTS: Final = Kind("ProvisioningRequest", "provisioningrequests", "autoscaling.x-k8s.io/v1")
 NODES: Final = Kind("Node", "nodes", namespaced=False)
 NODE_CLAIMS: Final = Kind("NodeClaim", "nodeclaims", "karpenter.sh/v1", namespaced=False)
 MACHINE_DEPLOYMENTS: Final = Kind("MachineDeployment", "machinedeployments", "cluster.x-k8s.io/v1beta2")

@@ -79,6 +79,11 @@ RENTING: Final = (
     _rule("", "nodes", "patch delete"),
     _rule("", "events", "list"),
 )
+#: The same in namespaces where attempts run: to ask an autoscaler for all nodes of an attempt at once.
+ASKING_AT_ONCE: Final = (
+    _rule("autoscaling.x-k8s.io", "provisioningrequests", "get list create delete"),
+    _rule("", "podtemplates", "create delete"),
+)
 #: To govern Workloads of Kueue, only on request: read them and their owners, bound their time, and answer our check.
 #: An AdmissionCheck has no namespace. Of owners, a label is written.
 GOVERNING: Final = (
@@ -110,7 +115,8 @@ def rbac(
     """A service account in namespace `own` with its rights: read only, or run attempts, or that and manage home Jobs.
     On request it may run commands in pods, and read these Secrets in `own`, which hold kubeconfigs of other clusters,
     and write renewed tokens into them. `policy`: a ConfigMap in `own` with the policy file, to watch. `rent`: it may
-    rent nodes by Karpenter. `kueue`: it may govern Workloads. `logins` get the same rights.
+    rent nodes, by Karpenter, Cluster API or ProvisioningRequests. `kueue`: it may govern Workloads. `logins` get the
+    same rights.
     """
     subject = [
         {"kind": "ServiceAccount", "name": account, "namespace": own},
@@ -133,6 +139,7 @@ def rbac(
     made += _granted(everywhere, name, subject)
     for namespace in dict.fromkeys((own, *namespaces)):
         rules = (ACTING if role == "act" else ACTING + SHOWING) + (RUNNING if commands else ())
+        rules += ASKING_AT_ONCE if rent else ()
         made += _granted(rules, name, subject, namespace)
     return made
 

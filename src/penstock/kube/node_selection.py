@@ -150,6 +150,7 @@ class NodeSelection:
     queue: str = ""  # the LocalQueue, if Kueue manages quota
     headroom: tuple[int, ...] = ()  # GPUs kept free for others: one number, or one for each hour of the day
     rent: RentedNodes | None = None  # None: its nodes are there, or an autoscaler adds them
+    provisioning_class: str = ""  # of ProvisioningRequests by which an autoscaler is asked first; empty: it is not
 
 
 @value

@@ -8,7 +8,7 @@ from penstock.core.model.types import GpuChoice, JobSpec, Origin
 from penstock.core.units import HOUR, MINUTE, SECOND
 from penstock.front.job_spec import Unfit
 from penstock.front.kueue import workload as w
-from penstock.front.kueue.workload_spec import KueueOrigin, read
+from penstock.front.kueue.workload_spec import KueueOrigin, read, reference_in
 from tests.front.kueue.workloads import CONTROLLERS, OWNER, Json, owner, pods, workload
 
 DOOR = KueueOrigin("lab", home="here")
@@ -63,6 +63,14 @@ def test_what_the_driver_gets_names_the_workload_and_its_owner() -> None:
         "owner": {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "train", "uid": "u1"},
         "seconds": 90,
     }
+
+
+def test_whose_a_workload_was_is_known_after_it_is_gone() -> None:
+    there = workload()
+    gone = reference_in(read(there, owner(), DOOR, "vision", 0).work)
+    assert w.owner_of(gone) == OWNER
+    assert w.origin_uid(gone) == w.origin_uid(there)
+    assert gone["metadata"]["namespace"] == "vision"
 
 
 @pytest.mark.parametrize(

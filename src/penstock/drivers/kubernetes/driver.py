@@ -9,7 +9,8 @@ This file has the driver's calls. Their parts, in the order of an attempt's life
 - `connection.py`: settings, client, guarded changes; `ownership.py`: whose cluster and whose Job it is; `claim.py`:
   which control plane of that installation;
 - `execution_job.py`: the execution Job's manifest; `start.py`: creates it, and waits until it runs or gives up;
-  `copies.py`: what is copied for it; `seeding.py`: what of a batch is done already;
+  `copies.py`: what is copied for it; `seeding.py`: what of a batch is done already; `provisioning.py`: its nodes, asked
+  for at once;
 - `cache.py`: informers' cache; `reconcile.py`: reacts to each change, up to the end;
 - `pods.py`: what a pod's status means; `counts.py`: how many there are; `logs.py`, `pod_logs.py`: its logs;
 - `deadlines.py` and `terminate.py`: deadlines, ends, tombstones;
@@ -31,7 +32,7 @@ from penstock.core.model.types import Offer, Site
 from penstock.core.units import NEVER, Instant, Millis
 from penstock.data.checkpoints import Store
 from penstock.drivers.driver import BaseDriver, Command, Refused, Say, SeenAttempt, SiteInventory, Unreachable, Work
-from penstock.drivers.kubernetes import deadlines, ownership, seeding, terminate
+from penstock.drivers.kubernetes import deadlines, ownership, provisioning, seeding, terminate
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.capacity import CapacityReporter
 from penstock.drivers.kubernetes.claim import LeaseClaim
@@ -123,6 +124,7 @@ class KubernetesDriver(BaseDriver):
                     self.reconciler.look_at(execution)
             self.reporter.tell()
             await terminate.prune(self.here)
+            await provisioning.sweep(self.here)
 
     # --- an attempt --------------------------------------------------------------------------------------------------
 
@@ -134,6 +136,7 @@ class KubernetesDriver(BaseDriver):
             execution = self.here.known(ask.attempt) or await self.starter.order(ask, work, given)
             ownership.check_own(self.here, execution.job, ask.attempt, origin_of(given.manifest, ask))
             await seeding.seed(self.here, execution)
+            await provisioning.provide(self.here, execution)
         if execution.end is not None and said(execution.job, annotations.ENDING) != "refused":
             if execution.concluded:  # otherwise `_conclude` is about to report it
                 self.reconciler.say_end(execution)

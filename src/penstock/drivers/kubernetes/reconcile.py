@@ -11,7 +11,7 @@ from penstock.core.model import events as e
 from penstock.core.model.types import STANDING, PodCounts
 from penstock.core.units import NEVER, SECOND
 from penstock.drivers import attempt_facts
-from penstock.drivers.kubernetes import deadlines, host_names, terminate
+from penstock.drivers.kubernetes import deadlines, host_names, provisioning, terminate
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.capacity import CapacityReporter
 from penstock.drivers.kubernetes.connection import Connection
@@ -30,6 +30,7 @@ from penstock.drivers.kubernetes.pods import (
     said,
     unreplaced,
 )
+from penstock.drivers.kubernetes.provisioning_request import awaits_nodes
 from penstock.drivers.kubernetes.trouble import TroubleReporter
 from penstock.kube import annotations, errors
 from penstock.kube.client import CONFIG_MAPS, NODES, PODS, Obj
@@ -182,6 +183,7 @@ class Reconciler:
         """Read the last lines of the log first, since they may announce a checkpoint; then report the end."""
         with suppress(errors.KubeError):  # `terminate.forget` tries again
             await host_names.withdraw(self.here, execution)
+        await provisioning.remove(self.here, execution)
         self.logs.follow(execution)
         if execution.log.task is not None and not execution.log.task.done():
             if not execution.log.heard and not execution.log.failed:
@@ -224,8 +226,9 @@ def counted(execution: Execution, end: End) -> PodCounts:
 
 
 def _is_held(execution: Execution) -> bool:
-    """True if somebody else suspended it: what we suspend has parallelism 0."""
-    return bool(execution.job["spec"].get("suspend")) and execution.job["spec"].get("parallelism", 1) > 0
+    """True if somebody else suspended it: what we suspend has parallelism 0, or waits for its nodes."""
+    suspended = bool(execution.job["spec"].get("suspend")) and execution.job["spec"].get("parallelism", 1) > 0
+    return suspended and not awaits_nodes(execution.job)
 
 
 def _is_rented(node: Obj) -> bool:

@@ -17,9 +17,10 @@ from penstock.drivers.kubernetes import copies, host_names, ownership, terminate
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.capacity import CapacityReporter
 from penstock.drivers.kubernetes.connection import FULL, Connection
-from penstock.drivers.kubernetes.execution_job import ExecutionRequest, execution_job, origin_of
+from penstock.drivers.kubernetes.execution_job import ExecutionRequest, execution_job, is_batch, origin_of
 from penstock.drivers.kubernetes.execution_job import host_names as names_in
 from penstock.drivers.kubernetes.pods import Trouble, said
+from penstock.drivers.kubernetes.provisioning_request import asked_first
 from penstock.drivers.kubernetes.scaling import CLOSED_MS
 from penstock.drivers.kubernetes.trouble import scheduler_ms
 from penstock.kube import annotations, errors
@@ -49,8 +50,11 @@ class Starter:
         order = self._order_of(ask, work, await self._variables(ask), namespace)
         made = [copy for copy in given.copies if await copies.ensure(here, copy, namespace)]
         ordered_at = here.clock()
+        wanted = execution_job(order, given.manifest, ordered_at)
+        if not is_batch(given.manifest):
+            wanted = asked_first(wanted, order.place.provisioning_class)
         try:
-            job = await here.cluster.create(JOBS, execution_job(order, given.manifest, ordered_at))
+            job = await here.cluster.create(JOBS, wanted)
         except errors.AlreadyExists:
             existing = await here.cluster.get(JOBS, here.name(ask.attempt), namespace)
             ownership.check_own(here, existing, ask.attempt, origin_of(given.manifest, ask))

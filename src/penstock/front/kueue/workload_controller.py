@@ -31,6 +31,7 @@ from penstock.kube.kueue_api import WORKLOADS, owner_kind
 from penstock.kube.references import Json, part
 from penstock.live.admission import NotAdmitted
 from penstock.live.plane import NotReady, Plane, Quarantined
+from penstock.live.sequencer import Forged, unpack_work
 
 WORKERS: Final = 8
 #: For so long a Workload may be without quota before its job is suspended: Kueue makes one anew when its bound changes.
@@ -223,26 +224,34 @@ class WorkloadController:
         self.without_quota.pop(our_id, None)
 
     async def _owner_is_gone(self, our_id: str) -> bool:
-        reference = self.home.references.get(our_id, {})
+        known = self.home.references.get(our_id)
+        reference = known if known is not None else await asyncio.to_thread(self._submitted_for, our_id)
         with suppress(NotFound):
             owner = await self._owner(reference)
             return "deletionTimestamp" in part(owner, "metadata")
         return True
 
+    def _live(self) -> list[JobSnapshot]:
+        return self.follower.live(self.home.name)
+
+    def _submitted_for(self, our_id: str) -> Json:
+        """As a Workload's metadata says whose it is; empty if the journal does not know any more."""
+        spec = self.reader.spec(our_id)
+        packed = self.reader.blob(spec.work) if spec is not None and spec.work else None
+        return {} if spec is None or packed is None else workload_spec.reference_in(unpack_work(spec.work, packed))
+
     async def _cancel_orphans(self) -> None:
-        """Cancel jobs whose Workload was deleted while we were down. Only a complete list proves that, and Kueue may be
-        making one anew.
+        """Cancel jobs whose Workload and owner were deleted while we were down. Without the Workload alone, Kueue may
+        be making it anew with another bound.
         """
         await self.home.in_step()
-        await asyncio.sleep(LATER_SECONDS)
-        await self.home.in_step()
-        for snapshot in self.follower.live(self.home.name):
-            while snapshot.job.origin_uid not in self.home.uids:
-                try:
-                    await self._cancel(snapshot.job.id)
-                    break
-                except NotReady:
-                    await asyncio.sleep(LATER_SECONDS)
+        while missing := [row.job for row in self._live() if row.job.origin_uid not in self.home.uids]:
+            for job in missing:
+                with suppress(NotReady, KubeError, Unwritable, Forged):
+                    if await self._owner_is_gone(job.id):
+                        await self._cancel(job.id)
+            await asyncio.sleep(LATER_SECONDS)
+            await self.home.in_step()
 
 
 def _key(workload: Json) -> str:

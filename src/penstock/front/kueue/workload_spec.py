@@ -129,6 +129,13 @@ def work_of(workload: Json, own: int) -> Work:
     return Work((), manifest=json.dumps(manifest, sort_keys=True))
 
 
+def reference_in(work: Work) -> Json:
+    """What `work_of` wrote, as a Workload's metadata has it."""
+    said = json.loads(work.manifest)
+    owner = {**said["owner"], "controller": True}
+    return {"metadata": {"name": said["workload"], "namespace": said["namespace"], "ownerReferences": [owner]}}
+
+
 def _as_job(owner: Json, gpus: int, mig: str) -> Json:
     """A Job with the owner's annotations and so many GPUs, for what `job_spec` reads of every Job."""
     resource = f"nvidia.com/mig-{mig.replace('+', '.')}" if mig else "nvidia.com/gpu"

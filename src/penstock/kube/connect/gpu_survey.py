@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.core.values import value
-from penstock.kube.client import CONFIG_MAPS, NODES, POLICIES, Cluster, Kind, Obj
+from penstock.kube.client import CONFIG_MAPS, NODES, POLICIES, PROVISIONING_REQUESTS, Cluster, Kind, Obj
 from penstock.kube.errors import Forbidden, Invalid, NotFound
 from penstock.kube.gpu_models import MIG, WHOLE, model_of
 from penstock.kube.manifests import USERS
@@ -67,6 +67,7 @@ class Survey:
     node_pools: tuple[str, ...] = ()  # Karpenter's
     kueue: tuple[str, ...] = ()  # names of its ClusterQueues
     has_kueue: bool = False
+    provisioning: bool = False  # ProvisioningRequests are served, and this login may see them
     policies: bool = True  # our admission policies are there, or this login may not look
     architectures: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()  # what the login may not look at
@@ -93,6 +94,7 @@ async def survey(cluster: Cluster) -> Survey:
         node_pools=tuple(str(pool["metadata"]["name"]) for pool in pools or ()),
         kueue=tuple(str(queue["metadata"]["name"]) for queue in queues or ()),
         has_kueue=queues is not None,
+        provisioning=await listed(cluster, PROVISIONING_REQUESTS, []) is not None,
         policies=await _exists(cluster, POLICIES, USERS, "", unseen) is not False,
         architectures=tuple(sorted({_labels(node).get("kubernetes.io/arch", "") for node in nodes} - {""})),
         unseen=tuple(dict.fromkeys(unseen)),
