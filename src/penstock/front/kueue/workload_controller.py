@@ -23,9 +23,9 @@ from penstock.front.kueue.workload_spec import KueueOrigin
 from penstock.front.kueue.workloads import KueueWorkloads, now_written
 from penstock.front.reconcile_workers import LATER_SECONDS, ReconcileWorkers
 from penstock.front.status import LIVE, JobSnapshot
-from penstock.journal.journal import Reader
+from penstock.journal.journal import Reader, Unwritable
 from penstock.journal.rows import Filter
-from penstock.kube.errors import NotFound
+from penstock.kube.errors import KubeError, NotFound
 from penstock.kube.job_needs import known_gpus
 from penstock.kube.kueue_api import WORKLOADS, owner_kind
 from penstock.kube.references import Json, part
