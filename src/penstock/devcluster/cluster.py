@@ -208,7 +208,7 @@ class DevCluster(ExternalCluster):
         if self.plan.dns:
             dns.start(self._process("coredns"), self.network, self.kubeconfig)
         if self.plan.multikueue:
-            self.apply(toy_trainer.definition())
+            toy_trainer.install(self)
             self._process(TRAINER).start(toy_trainer.command(self.kubeconfig))
         if self.plan.kueue:
             host = urlsplit(self.url).hostname or ""

@@ -22,8 +22,9 @@ NAMESPACE: Final = "kueue-system"
 HOW: Final = "no Kueue: `make kube KUEUE=1` builds it once, in about ten minutes"
 #: Webhooks to install; the others are for kinds that no dev cluster has.
 GROUPS: Final = {"kueue.x-k8s.io", "batch"}
-#: Besides these, where MultiKueue is tried.
-TRAINING: Final = "kubeflow.org"
+#: Besides these, where MultiKueue is tried, and what Kueue calls its integrations for them.
+TRAINING: Final = {"kubeflow.org", "trainer.kubeflow.org", "ray.io"}
+FRAMEWORKS: Final = ("kubeflow.org/pytorchjob", "trainer.kubeflow.org/trainjob", "ray.io/rayjob", "ray.io/raycluster")
 #: Of its definitions, those that it and we use; all are applied at once.
 KINDS: Final = tuple(
     f"{kind}.kueue.x-k8s.io"
@@ -47,32 +48,24 @@ def start(
     process: Process, cluster: ExternalCluster, host: str, certificate: Path, *, multikueue: bool = False
 ) -> None:
     """Prepares the cluster, and starts the controller at the address that the certificate is for. `multikueue`: with
-    our dispatcher, and for PyTorchJobs, too.
+    our dispatcher, and for the kinds that `toy_trainer` has installed, too.
     """
     if not found():
         raise BadInput(f"There is {HOW}.")
     port, folder, definitions = free_port(), process.folder / "kueue", program("kueue-definitions")
     cluster.define(definitions / "crds", *KINDS)
     cluster.kubectl("create", "namespace", NAMESPACE)
-    groups = GROUPS | ({TRAINING} if multikueue else set())
+    groups = GROUPS | (TRAINING if multikueue else set())
     hooks = webhooks(definitions / "webhooks.yaml", f"https://{host}:{port}", certificate, groups)
-    cluster.apply(*[_of_kinds(hook) for hook in hooks])
-    frameworks = ["batch/job", *([f"{TRAINING}/pytorchjob"] if multikueue else [])]
+    # To validate them kubectl would fetch the schemas of everything that was just defined, while they are being made.
+    cluster.kubectl("apply", "--validate=false", "-f", "-", stdin="\n---\n".join(map(json.dumps, hooks)))
+    frameworks = ["batch/job", *(FRAMEWORKS if multikueue else ())]
     own: dict[str, Any] = {"apiVersion": API, "namespace": NAMESPACE, "integrations": {"frameworks": frameworks}}
     if multikueue:
         own["multiKueue"] = {"dispatcherName": DISPATCHER}
     configuration = write_configuration(folder, certificate, host, port, **own)
     command = [str(program("kueue")), f"--config={configuration}", "--feature-gates=VisibilityOnDemand=false"]
     process.start(command, {"KUBECONFIG": str(cluster.kubeconfig), "KUEUE_CERTIFICATES": str(folder / "tls")})
-
-
-def _of_kinds(configuration: dict[str, Any]) -> dict[str, Any]:
-    """Of the training operator's kinds, for PyTorchJobs alone: there are no others here."""
-    hooks = configuration["webhooks"]
-    return {
-        **configuration,
-        "webhooks": [hook for hook in hooks if TRAINING not in str(hook) or "pytorch" in str(hook)],
-    }
 
 
 def answers(cluster: ExternalCluster) -> bool:

@@ -28,7 +28,7 @@ class ClusterPlan:
     nodes: tuple[NodePlan, ...] = ()
     real: bool = False  #: kubelets and containers, which needs root; kwok's nodes otherwise
     kueue: bool = False
-    multikueue: bool = False  #: Kueue with our dispatcher, and PyTorchJobs that a toy operator plays
+    multikueue: bool = False  #: Kueue with our dispatcher, and training kinds that a toy operator plays
     jobset: bool = False
     karpenter: bool = False  #: rents kwok's nodes
     cluster_api: bool = False  #: the same, by MachineDeployments

@@ -1,53 +1,53 @@
-"""A toy training operator: plays PyTorchJobs on kwok's nodes. `cluster` starts it as a process beside Kueue.
+"""A toy training operator: plays PyTorchJobs, TrainJobs and RayJobs on kwok's nodes. `cluster` starts it as a process
+beside Kueue.
 
-The definition is our own and takes any fields; Kueue reads its real ones. While a PyTorchJob is not suspended, each of
-its replicas is a pod; suspended, it has none. It succeeds when all of its pods have.
+The definitions are the real ones, and Kueue reads them as everywhere. While an object is not suspended, its pods are
+there; suspended, it has none. It is over when its pods, or a RayJob's submitter, have succeeded.
 """
 
 import asyncio
 import sys
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.core.errors import BadInput
+from penstock.devcluster.external import ExternalCluster
+from penstock.devcluster.programs import is_built, program
+from penstock.devcluster.toy_training_kinds import PLAYED, RUNTIMES, TRAIN_JOBS, TrainingKind, WantedPod, is_elsewhere
 from penstock.kube import errors
 from penstock.kube.access import Access, connect
-from penstock.kube.client import PODS, Cluster, Kind, Obj
+from penstock.kube.client import PODS, Cluster, Obj
 from penstock.kube.informer import Informer
 
-GROUP: Final = "kubeflow.org"
-PYTORCH_JOBS: Final = Kind("PyTorchJob", "pytorchjobs", f"{GROUP}/v1")
-MANAGED_BY: Final = "kueue.x-k8s.io/multikueue"  #: such a PyTorchJob is played at its worker, not here
-JOB_NAME: Final = "training.kubeflow.org/job-name"
+HOW: Final = "no definitions of training kinds: `make kube KUEUE=1` fetches them once, beside Kueue"
+DEFINITIONS: Final = "kueue-kinds/training"
+JOB_NAME: Final = "toy-trainer.penstock.dev/job-name"
 AGAIN_SECONDS: Final = 0.5
+
+
+def found() -> bool:
+    return is_built(DEFINITIONS)
+
+
+def install(cluster: ExternalCluster) -> None:
+    """The real definitions, before Kueue starts: it looks for them then."""
+    if not found():
+        raise BadInput(f"There are {HOW}.")
+    kinds = [f"{played.kind.plural}.{played.kind.api.partition('/')[0]}" for played in PLAYED]
+    cluster.define(program(DEFINITIONS), *kinds)
 
 
 def command(kubeconfig: Path) -> list[str]:
     return [sys.executable, "-m", "penstock.devcluster.toy_trainer", str(kubeconfig)]
 
 
-def definition() -> dict[str, Any]:
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": anything, "status": anything}}}
-    version = {"name": "v1", "served": True, "storage": True, "schema": schema, "subresources": {"status": {}}}
-    names = {"kind": "PyTorchJob", "plural": "pytorchjobs", "singular": "pytorchjob", "listKind": "PyTorchJobList"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"pytorchjobs.{GROUP}",
-            "annotations": {"api-approved.kubernetes.io": "unapproved, a toy"},
-        },
-        "spec": {"group": GROUP, "names": names, "scope": "Namespaced", "versions": [version]},
-    }
-
-
 class ToyTrainer:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.news = asyncio.Event()
-        self.jobs = Informer(cluster, PYTORCH_JOBS, self._changed)
+        self.jobs = {played: Informer(cluster, played.kind, self._changed) for played in PLAYED}
+        self.runtimes = Informer(cluster, RUNTIMES, self._changed)
         self.pods = Informer(cluster, PODS, self._changed, labels=JOB_NAME)
 
     def _changed(self, _: Obj | None, __: Obj | None) -> None:
@@ -56,82 +56,77 @@ class ToyTrainer:
     async def run(self) -> None:
         """A round whenever something changed."""
         async with asyncio.TaskGroup() as tasks:
-            for informer in (self.jobs, self.pods):
+            for informer in (*self.jobs.values(), self.runtimes, self.pods):
                 tasks.create_task(informer.run())
             while True:
                 await self.news.wait()
                 self.news.clear()
-                for job in [job for job in self.jobs if self.pods.in_step.is_set()]:
-                    try:
-                        await self._see_to(job)
-                    except errors.KubeError:
-                        asyncio.get_running_loop().call_later(AGAIN_SECONDS, self.news.set)
+                for played, jobs in self.jobs.items():
+                    for job in [job for job in jobs if self.pods.in_step.is_set()]:
+                        try:
+                            await self._see_to(played, job)
+                        except errors.KubeError:
+                            asyncio.get_running_loop().call_later(AGAIN_SECONDS, self.news.set)
 
-    async def _see_to(self, job: Obj) -> None:
-        policy = job["spec"].get("runPolicy") or {}
-        if "deletionTimestamp" in job["metadata"] or policy.get("managedBy") == MANAGED_BY or _is_over(job):
+    async def _see_to(self, played: TrainingKind, job: Obj) -> None:
+        if "deletionTimestamp" in job["metadata"] or is_elsewhere(played, job):
             return
         pods = [pod for pod in self.pods if _owner(pod) == job["metadata"]["uid"]]
-        if policy.get("suspend"):
-            for pod in [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]:
-                with suppress(errors.NotFound):
-                    await self.cluster.delete(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"], grace_s=0)
+        wanted = [] if (over := played.is_over(job)) else self._wanted(played, job)
+        if wanted is None:
+            return  # its runtime is not there
+        if over or played.policy(job).get("suspend"):
+            await self._remove([pod for pod in pods if not over or pod["status"].get("phase") != "Succeeded"])
         else:
-            for pod in _wanted(job):
-                if pod["metadata"]["name"] not in {there["metadata"]["name"] for there in pods}:
-                    with suppress(errors.AlreadyExists):
-                        await self.cluster.create(PODS, pod)
-        await self._show(job, pods)
+            await self._make(played, job, wanted, {pod["metadata"]["name"] for pod in pods})
+        if not over:
+            await self._show(played, job, played.status(job, pods, len(wanted)))
 
-    async def _show(self, job: Obj, pods: list[Obj]) -> None:
-        meta, phases = job["metadata"], [pod["status"].get("phase") for pod in pods]
-        active = sum(phase in ("Pending", "Running") for phase in phases)
-        done = bool(phases) and len(phases) == len(_wanted(job)) and set(phases) == {"Succeeded"}
-        status: Obj = {"replicaStatuses": {"Worker": {"active": active, "succeeded": phases.count("Succeeded")}}}
-        status["conditions"] = [_condition("Succeeded" if done else "Running", done or "Running" in phases)]
-        shown = job.get("status") or {}
-        if _plain(shown) != _plain(status):
-            await self.cluster.patch_status(PYTORCH_JOBS, meta["name"], status, meta["namespace"])
+    def _wanted(self, played: TrainingKind, job: Obj) -> list[WantedPod] | None:
+        named = job["spec"]["runtimeRef"]["name"] if played.kind == TRAIN_JOBS else ""
+        runtime = next((runtime for runtime in self.runtimes if runtime["metadata"]["name"] == named), None)
+        return None if named and runtime is None else played.pods(job, runtime or {})
+
+    async def _remove(self, pods: list[Obj]) -> None:
+        for pod in [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]:
+            with suppress(errors.NotFound):
+                await self.cluster.delete(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"], grace_s=0)
+
+    async def _make(self, played: TrainingKind, job: Obj, wanted: list[WantedPod], there: set[str]) -> None:
+        for each in wanted:
+            pod = _pod(played, job, each)
+            if pod["metadata"]["name"] not in there:
+                with suppress(errors.AlreadyExists):
+                    await self.cluster.create(PODS, pod)
+
+    async def _show(self, played: TrainingKind, job: Obj, status: Obj) -> None:
+        shown, meta = job.get("status") or {}, job["metadata"]
+        if {key: _plain(shown.get(key)) for key in status} != {key: _plain(part) for key, part in status.items()}:
+            await self.cluster.patch_status(played.kind, meta["name"], status, meta["namespace"])
 
 
-def _wanted(job: Obj) -> list[Obj]:
-    """A pod for each replica."""
-    meta = job["metadata"]
-    owner = {"apiVersion": PYTORCH_JOBS.api, "kind": "PyTorchJob", "name": meta["name"], "uid": meta["uid"]}
-    pods = []
-    for role, row in job["spec"]["pytorchReplicaSpecs"].items():
-        for number in range(int(row.get("replicas", 1))):
-            template = row["template"]
-            named = {
-                **(template.get("metadata") or {}),
-                "name": f"{meta['name']}-{role.lower()}-{number}",
-                "namespace": meta["namespace"],
-                "ownerReferences": [owner | {"controller": True}],
-            }
-            named["labels"] = {**(named.get("labels") or {}), JOB_NAME: meta["name"]}
-            pods.append({"metadata": named, "spec": {"restartPolicy": "Never", **template["spec"]}})
-    return pods
+def _pod(played: TrainingKind, job: Obj, wanted: WantedPod) -> Obj:
+    meta, template = job["metadata"], wanted.template
+    owner = {"apiVersion": played.kind.api, "kind": played.kind.name, "name": meta["name"], "uid": meta["uid"]}
+    named = {
+        **(template.get("metadata") or {}),
+        "name": f"{meta['name']}-{wanted.name}",
+        "namespace": meta["namespace"],
+        "ownerReferences": [owner | {"controller": True}],
+    }
+    named["labels"] = {**(named.get("labels") or {}), JOB_NAME: meta["name"]}
+    return {"metadata": named, "spec": {**template["spec"], "restartPolicy": "Never"}}
 
 
 def _owner(pod: Obj) -> str:
     return next((str(owner["uid"]) for owner in pod["metadata"].get("ownerReferences") or ()), "")
 
 
-def _is_over(job: Obj) -> bool:
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(row["type"] == "Succeeded" and row["status"] == "True" for row in conditions)
-
-
-def _plain(status: Obj) -> tuple[Any, list[tuple[str, str]]]:
-    """Without times."""
-    rows = [(row["type"], row["status"]) for row in status.get("conditions") or ()]
-    return status.get("replicaStatuses"), rows
-
-
-def _condition(kind: str, holds: bool) -> Obj:
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    word = "True" if holds else "False"
-    return {"type": kind, "status": word, "reason": "Played", "message": "", "lastTransitionTime": now}
+def _plain(part: Any) -> Any:
+    """Conditions without their times."""
+    if isinstance(part, list) and part and "lastTransitionTime" in part[0]:
+        return [(row["type"], row["status"]) for row in part]
+    return part
 
 
 async def main(kubeconfig: str) -> None:

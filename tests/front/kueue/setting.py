@@ -1,5 +1,5 @@
 """A Penstock that was started as people start it, behind a real Kueue: `lab` is the manager, `east` and `west` are the
-workers of its MultiKueue. Its pods are kwok's, and a toy operator plays PyTorchJobs.
+workers of its MultiKueue. Its pods are kwok's, and a toy operator plays the training kinds.
 """
 
 import json
@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from penstock.journal.open import open_reader
 from penstock.journal.rows import AttemptRow, Filter, JobRow
 from penstock.kube import manifests
 from tests.clusters import A100
-from tests.front.kit import DELAY
+from tests.front.kueue.objects import runtime
 
 Json = dict[str, Any]
 LIMIT_S: Final = 90
@@ -29,6 +30,7 @@ WORKERS: Final = ("east", "west")
 PLANS: Final = tuple(
     ClusterPlan(name, (NodePlan(1, gpus=8, model=A100),), kueue=True, multikueue=True) for name in ("lab", *WORKERS)
 )
+RUNS_S: Final = (3, 3600)  #: for how long the nodes of a TrainJob's runtimes run
 HOME, AWAY = "home", "away"  #: LocalQueues: with our check alone, and with MultiKueue's, too
 
 
@@ -39,13 +41,13 @@ class KueueSetting:
         self.lab, self.workers, self.folder = bed.cluster("lab"), {name: bed.cluster(name) for name in WORKERS}, folder
         self.server: subprocess.Popen[str] | None = None
         self.namespace = self.lab.new_namespace()
-        self.lab.apply(manifests.admission_check("penstock"))
+        self.lab.apply(manifests.admission_check("penstock"), *map(runtime, RUNS_S))
         self.lab.apply(*kueue.workers("multikueue", {name: one.kubeconfig for name, one in self.workers.items()}))
         self.lab.apply(*kueue.queue(HOME, self.namespace, 8, ["penstock"], local=HOME))
         self.lab.apply(*kueue.queue(AWAY, self.namespace, 64, ["penstock", "multikueue"], local=AWAY))
         for worker in self.workers.values():
             worker.new_namespace(self.namespace)
-            worker.apply(*kueue.queue(AWAY, self.namespace, 8, local=AWAY))
+            worker.apply(*kueue.queue(AWAY, self.namespace, 8, local=AWAY), *map(runtime, RUNS_S))
         self.account = self._account()
         self.sites, self.policy = folder / "sites.yaml", folder / "policy.yaml"
         self.sites.write_text(yaml.safe_dump(self._sites()))
@@ -138,6 +140,9 @@ class KueueSetting:
         mine = [row for row in owned if f"-{name}-" in row["metadata"]["name"]]
         return mine[0] if mine else {}
 
+    def owner(self, kind: str, name: str) -> Json:
+        return self.lab.get(f"{kind}s/{name}", "-n", self.namespace)
+
     def bound_ms(self, name: str) -> int:
         """For how long Kueue lets it run."""
         return int(self.workload(name)["spec"]["maximumExecutionTimeSeconds"]) * SECOND
@@ -153,6 +158,10 @@ class KueueSetting:
             time.sleep(0.2)
         return found
 
+    def until_each(self, names: Iterable[str], holds: Callable[[str], Any], what: str) -> None:
+        for name in names:
+            self.until(partial(holds, name), f"{name}: {what}")
+
     def state(self) -> str:
         """For whoever reads a failure."""
         rows = self.lab.get("workloads.kueue.x-k8s.io", "-n", self.namespace)["items"]
@@ -165,37 +174,3 @@ class KueueSetting:
         self.down()
         for cluster in (self.lab, *self.workers.values()):
             cluster.drop_namespace(self.namespace)
-
-
-def batch_job(name: str, queue: str, seconds: int, **said: str) -> Json:
-    container = {"name": "a", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
-    template = {"metadata": _runs(seconds), "spec": {"restartPolicy": "Never", "containers": [container]}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": _named(name, queue, said),
-        "spec": {"suspend": True, "template": template},
-    }
-
-
-def pytorch_job(name: str, queue: str, seconds: int, **said: str) -> Json:
-    """Two pods of four GPUs each, at a worker."""
-    container = {"name": "pytorch", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "4"}}}
-    template = {"metadata": _runs(seconds), "spec": {"containers": [container]}}
-    replicas = {role: {"replicas": 1, "template": template} for role in ("Master", "Worker")}
-    policy = {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue"}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": _named(name, queue, said),
-        "spec": {"runPolicy": policy, "pytorchReplicaSpecs": replicas},
-    }
-
-
-def _named(name: str, queue: str, said: dict[str, str]) -> Json:
-    marks = {f"penstock.dev/{key.replace('_', '-')}": text for key, text in said.items()}
-    return {"name": name, "labels": {"kueue.x-k8s.io/queue-name": queue}, "annotations": marks}
-
-
-def _runs(seconds: int) -> Json:
-    return {"annotations": {DELAY: f"{seconds}s"}}

@@ -60,6 +60,12 @@ def test_a_workload_is_bounded_marked_let_in_and_runs_in_this_order() -> None:
         (workload(conditions=QUOTA | {"Evicted": "Preempted"}), NO_QUOTA),
         (workload(most=570, active=False, conditions={"Evicted": w.TIME_IS_UP}), Reactivate()),
         (
+            workload(
+                most=570, active=False, conditions={"Evicted": "AdmissionCheck", "DeactivationTarget": w.TIME_OUT}
+            ),
+            Reactivate(),
+        ),
+        (
             workload(most=570, active=False, conditions=QUOTA | {"Evicted": w.TIME_IS_UP}),
             Wait("Kueue is still ending what ran before"),
         ),
@@ -71,7 +77,13 @@ def test_a_workload_is_bounded_marked_let_in_and_runs_in_this_order() -> None:
     ids=[
         *("a stop came first", "a later attempt is bound", "another job's mark", "finished", "another owner"),
         *("it runs for an earlier attempt", "Kueue is about to evict it", "its queue lost the check", "deactivated"),
-        *("evicted", "its lease was over", "its lease was over just now", "its author's bound was over"),
+        *(
+            "evicted",
+            "its lease was over",
+            "its worker was first",
+            "its lease was over just now",
+            "its author's bound was over",
+        ),
     ],
 )
 def test_whatever_else_it_looks_like_it_is_not_let_in(there: Json, step: Step) -> None:

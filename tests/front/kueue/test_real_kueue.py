@@ -2,22 +2,33 @@
 kind that is no batch Job is governed all the same, with Penstock alive or dead.
 """
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from penstock.core.units import HOUR, SECOND, ceil_div, money
-from penstock.devcluster import ClusterGroup, kueue, programs
+from penstock.devcluster import ClusterGroup, kueue, programs, toy_trainer
 from penstock.front.kueue import workload as w
 from penstock.kube.kueue_api import MAX_SECONDS
 from tests.conftest import Part
-from tests.front.kueue.setting import AWAY, HOME, PLANS, KueueSetting, batch_job, pytorch_job
+from tests.front.kueue.objects import batch_job, pytorch_job, ray_job, train_job
+from tests.front.kueue.setting import AWAY, HOME, PLANS, KueueSetting
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not programs.found(), reason=Part.KUBERNETES),
-    pytest.mark.skipif(not kueue.found(), reason=Part.KUEUE),
+    pytest.mark.skipif(not (kueue.found() and toy_trainer.found()), reason=Part.KUEUE),
 ]
+#: Kueue does not always mirror this before it deletes the worker's copy (kueue#15380); docs/kueue.md has the way out.
+INACTIVE = {
+    "pytorchjob": {"replicaStatuses": {"Worker": {"active": 0}}},
+    "trainjob": {
+        "jobsStatus": [{"name": "node", **dict.fromkeys(("active", "failed", "ready", "succeeded"), 0), "suspended": 1}]
+    },
+    "rayjob": {"jobDeploymentStatus": "Suspended"},
+}
+KINDS = {"pytorchjob": pytorch_job, "trainjob": train_job, "rayjob": ray_job}
 
 
 @pytest.fixture(scope="module")
@@ -48,55 +59,74 @@ def test_a_job_of_a_queue_with_our_check_runs_once_money_is_held_and_its_end_ret
     assert 0 < attempts[0].spent < held.held
 
 
-def test_nothing_is_dispatched_before_money_is_held_and_then_the_engines_choice_of_worker(
+def test_nothing_of_any_kind_is_dispatched_before_money_is_held_and_then_to_the_engines_choice_of_worker(
     setting: KueueSetting,
 ) -> None:
     setting.says("budget", "--set", "org=0")
-    setting.apply(pytorch_job("poor", AWAY, 3))
-    setting.until(lambda: "org" in setting.check("poor").get("message", ""), "the check says which cap binds")
-    assert (setting.check("poor")["state"], setting.attempts("poor")) == ("Pending", [])
-    assert [setting.workload("poor", worker) for worker in setting.workers.values()] == [{}, {}]
-    assert "nominatedClusterNames" not in setting.workload("poor")["status"]
+    poor = [f"poor-{kind}" for kind in KINDS]
+    for name, made in zip(poor, KINDS.values(), strict=True):
+        setting.apply(made(name, AWAY, 3, gpus=2))
+    setting.until_each(poor, lambda name: "org" in setting.check(name).get("message", ""), "its check names the cap")
+    for name in poor:
+        assert (setting.check(name)["state"], setting.attempts(name)) == ("Pending", [])
+        assert [setting.workload(name, worker) for worker in setting.workers.values()] == [{}, {}]
+        assert "nominatedClusterNames" not in setting.workload(name)["status"]
 
     setting.says("budget", "--set", "org=1000")
-    there = setting.until(lambda: setting.workload("poor", setting.workers["east"]), "the cheaper one gets it")
-    assert w.most_seconds(there) == w.most_seconds(setting.workload("poor"))
-    row, attempts = setting.ends("poor", "done")
-    assert [(attempt.offer, attempt.outcome, attempt.held) for attempt in attempts] == [("far-east/a100", "done", 0)]
-    assert setting.workload("poor", setting.workers["west"]) == {}
-    why = setting.says("why", row.id)
-    assert "Budget reached: org may spend €0.00" in why
-    assert "Bursts to far-east/a100 with 8 GPUs." in why
-    assert "far-west/a100 costs €" in why
-    shown = setting.lab.get("pytorchjobs.kubeflow.org/poor", "-n", setting.namespace)
-    assert [row["type"] for row in shown["status"]["conditions"]] == ["Succeeded"]
+    east, west = setting.workers["east"], setting.workers["west"]
+    setting.until_each(poor, lambda name: setting.workload(name, east), "the cheaper worker gets it")
+    for name in poor:
+        assert w.most_seconds(setting.workload(name, east)) == w.most_seconds(setting.workload(name))
+    for name in poor:
+        row, attempts = setting.ends(name, "done")
+        ended = [(attempt.offer, attempt.outcome, attempt.held) for attempt in attempts]
+        assert (row.gpus, ended) == (2, [("far-east/a100", "done", 0)])
+        assert setting.workload(name, west) == {}
+        why = setting.says("why", row.id)
+        assert "Budget reached: org may spend €0.00" in why
+        assert "Bursts to far-east/a100 with 2 GPUs." in why
+        assert "far-west/a100 costs €" in why
+    shown = setting.owner("rayjob", "poor-rayjob")["status"]
+    assert (shown["jobDeploymentStatus"], shown["jobStatus"]) == ("Complete", "SUCCEEDED")
 
 
-def test_with_penstock_dead_kueue_ends_a_pytorchjob_within_its_hold_and_it_goes_on_with_another_hold(
+def test_with_penstock_dead_kueue_ends_every_kind_within_its_hold_and_it_goes_on_with_another_hold(
     setting: KueueSetting,
 ) -> None:
-    setting.apply(pytorch_job("long", AWAY, 3600, lease_max="30s"))
-    setting.until(lambda: w.is_admitted(setting.workload("long")), "it is admitted")
-    setting.until(
-        lambda: (known := setting.job("long")) and known[1] and known[1][-1].started_at, "its start is on record"
+    long = {f"long-{kind}": kind for kind in KINDS}
+    for name, kind in long.items():
+        setting.apply(KINDS[kind](name, AWAY, 3600, gpus=2, lease_max="1m"))
+    setting.until_each(long, lambda name: w.is_admitted(setting.workload(name)), "it is admitted")
+    setting.until_each(
+        long, lambda name: (rows := setting.attempts(name)) and rows[-1].started_at, "its start is on record"
     )
     setting.kill()
-    east = setting.workers["east"]
-    (attempt,) = setting.attempts("long")
-    bound_ms = setting.bound_ms("long")
-    assert attempt.deadline_at is not None
-    assert bound_ms < attempt.deadline_at - attempt.promised_at
-    owner = setting.lab.get("pytorchjobs.kubeflow.org/long", "-n", setting.namespace)
-    assert int(owner["metadata"]["labels"][MAX_SECONDS]) * SECOND == bound_ms
+    before = {name: setting.attempts(name)[0] for name in long}
+    for name, kind in long.items():
+        bound_ms, attempt = setting.bound_ms(name), before[name]
+        assert attempt.deadline_at is not None
+        assert bound_ms < attempt.deadline_at - attempt.promised_at
+        assert int(setting.owner(kind, name)["metadata"]["labels"][MAX_SECONDS]) * SECOND == bound_ms
 
-    setting.until(lambda: w.lease_is_up(setting.workload("long")), "Kueue ends it")
-    setting.until(lambda: not east.get("pods", "-n", setting.namespace)["items"], "its pods are gone")
+    east = setting.workers["east"]
+    setting.until_each(long, lambda name: w.lease_is_up(setting.workload(name)), "Kueue ends it")
+    setting.until(lambda: not east.get("pods", "-n", setting.namespace)["items"], "their pods are gone")
+    for name, kind in long.items():
+        if not w.is_off(setting.workload(name)):
+            setting.lab.kubectl(
+                *("-n", setting.namespace, "patch", kind, name, "--subresource=status", "--type=merge"),
+                *("-p", json.dumps({"status": INACTIVE[kind]})),
+            )
+    setting.until_each(long, lambda name: w.is_off(setting.workload(name)), "its quota is returned")
 
     setting.up()
-    first, _ = setting.until(lambda: len(rows := setting.attempts("long")) == 2 and rows, "it gets another hold")
-    assert (first.outcome, first.held) == ("stopped", 0)
-    assert first.spent <= attempt.held
-    setting.until(lambda: w.is_admitted(setting.workload("long")), "it is admitted again")
-    setting.lab.kubectl("-n", setting.namespace, "delete", "pytorchjob", "long", "--wait=false")
-    _, attempts = setting.ends("long", "cancelled")
-    assert {attempt.held for attempt in attempts} == {0}
+    setting.until_each(long, lambda name: len(setting.attempts(name)) > 1, "it gets another hold")
+    for name in long:
+        first = setting.attempts(name)[0]
+        assert (first.outcome, first.held) == ("stopped", 0)
+        assert first.spent <= before[name].held
+    for name, kind in long.items():
+        setting.lab.kubectl("-n", setting.namespace, "delete", kind, name, "--wait=false")
+    for name in long:
+        _, attempts = setting.ends(name, "cancelled")
+        assert {attempt.held for attempt in attempts} == {0}

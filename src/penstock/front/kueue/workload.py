@@ -10,6 +10,7 @@ from penstock.kube.references import Json, part, parts
 
 #: `reason` of Evicted where Kueue ended a Workload at its own bound.
 TIME_IS_UP: Final = "DeactivatedDueToMaximumExecutionTimeExceeded"
+TIME_OUT: Final = "MaximumExecutionTimeExceeded"  #: `reason` of DeactivationTarget then
 #: Conditions by which Kueue deactivates a Workload, and keeps it out of its queue.
 DEACTIVATION: Final = ("DeactivationTarget", "Requeued")
 READY: Final = "Ready"
@@ -55,8 +56,12 @@ def is_admitted(workload: Json) -> bool:
 
 
 def time_is_up(workload: Json) -> bool:
-    """Kueue ended it at its bound, and it stays off until somebody activates it."""
-    return not is_active(workload) and condition(workload, "Evicted").get("reason") == TIME_IS_UP
+    """Kueue ended it at its bound, and it stays off until somebody activates it. Where its worker was a second ahead of
+    the manager, it was evicted for that first, and its bound is the reason why it is off.
+    """
+    ended = condition(workload, "Evicted")
+    off_for = condition(workload, "DeactivationTarget").get("reason")
+    return not is_active(workload) and (ended.get("reason") == TIME_IS_UP or (bool(ended) and off_for == TIME_OUT))
 
 
 def is_off(workload: Json) -> bool:
