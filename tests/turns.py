@@ -13,10 +13,22 @@ import pytest
 
 #: Groups of slow tests by what they have in common: one in how many, and their files.
 SLOW: Final = {
-    "demos on clusters": (2, ("tests/e2e/test_clouds.py", "tests/e2e/test_clusters.py")),
+    "whole stories on clusters": (
+        3,
+        ("tests/conformance/test_conformance.py", "tests/e2e/test_clouds.py", "tests/e2e/test_clusters.py"),
+    ),
     "installed and named": (
         2,
         ("tests/deploy/test_first_burst.py", "tests/deploy/test_installed.py", "tests/e2e/test_host_names.py"),
+    ),
+    "front doors of a cluster": (
+        2,
+        (
+            "tests/front/test_apply.py",
+            "tests/front/test_clusters.py",
+            "tests/front/test_manifests.py",
+            "tests/front/uninstall/test_restore_jobs.py",
+        ),
     ),
     "queues of others": (
         2,
@@ -28,16 +40,21 @@ SLOW: Final = {
             "tests/front/test_kueue.py",
         ),
     ),
+    "real pods": (2, ("tests/devcluster/test_kubelet_nodes.py", "tests/drivers/test_real_pods.py")),
     "killed on clusters": (2, ("tests/faults/test_kill_clouds.py", "tests/faults/test_kill_kube.py")),
+    "a machine in trouble": (2, ("tests/faults/test_machine.py",)),
+    "outages": (2, ("tests/faults/test_outages.py", "tests/faults/test_two_planes.py")),
     "copies and failovers": (2, ("tests/hostile/test_copies.py", "tests/hostile/test_tokens.py")),
-    "every way to rent": (3, ("tests/contract/test_capacity.py",)),
+    "every way to rent": (4, ("tests/contract/test_capacity.py",)),
     "traps of renting": (
-        2,
+        3,
         (
             "tests/capacity/test_cluster_api.py",
             "tests/capacity/test_cluster_class.py",
             "tests/capacity/test_karpenter.py",
             "tests/capacity/test_pools.py",
+            "tests/devcluster/test_cluster_api.py",
+            "tests/devcluster/test_karpenter.py",
         ),
     ),
 }

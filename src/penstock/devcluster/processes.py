@@ -19,6 +19,9 @@ from penstock.core.errors import BadInput
 MARK: Final = "PENSTOCK_BED"
 END_S: Final = 20  #: how long a killed process may take to disappear
 NOTHING: Final[Mapping[str, str]] = {}
+#: Programs in Go collect garbage less often: an API server starts with a tenth less CPU, with Cluster API's definitions
+#: a fifth, for 100 MB more of memory. Near the limit they collect as ever.
+GO: Final[Mapping[str, str]] = {"GOGC": "400", "GOMEMLIMIT": "600MiB"}
 
 
 class Process:
@@ -33,7 +36,7 @@ class Process:
         """Start it as an orphan in its own session: nobody waits for it, and our ^C does not reach it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         script = '"$@" >>"$LOG" 2>&1 </dev/null & echo $!'
-        own = {**os.environ, **env, MARK: self.mark, "LOG": str(self.log)}
+        own = {**GO, **os.environ, **env, MARK: self.mark, "LOG": str(self.log)}
         said = subprocess.run(
             ["sh", "-c", script, "sh", *command],
             env=own,

@@ -112,7 +112,7 @@ def decide(choices: Choices, rules: Rules) -> None:
 def tend(choices: Choices) -> None:
     """What is rented for no job in particular."""
     state = choices.state
-    if state.warm.exist:
+    if state.warm.offers or state.warm.nodes:
         ahead.tend(choices)
     if state.clusters.live or state.clusters.kept:
         clusters.tend(choices)
@@ -443,7 +443,7 @@ def next_deadline(state: State) -> Instant:
         soonest = min([soonest, *(giveback.kept_until(state, node) for node in state.idle.values())])
     if state.reserved and not state.paused:
         soonest = min(soonest, backfill.next_at(state))
-    if state.warm.exist:
+    if state.warm.offers or state.warm.nodes:
         soonest = min(soonest, ahead.next_at(state))
     if state.clusters.live or state.clusters.kept:
         soonest = min(soonest, clusters.next_at(state))

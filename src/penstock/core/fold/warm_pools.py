@@ -23,11 +23,6 @@ class WarmPools:
         self.numbered = 0  #: nodes that were rented ahead so far
         self.forecast: DemandForecast | None = None  #: the latest
 
-    @property
-    def exist(self) -> bool:
-        """Whether there are any, or nodes of one that is no more."""
-        return bool(self.offers) or bool(self.nodes)
-
     def canonical(self) -> Iterator[object]:
         """For digests: the same is known in the same order. Nothing where no offer ever had a pool."""
         if self.offers or self.numbered:
