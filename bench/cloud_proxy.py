@@ -44,9 +44,9 @@ class Snapshots:
             self.taken.popleft()
 
     def at(self, instant: float) -> bytes | None:
-        """As it was then; None: nobody looked so early."""
+        """As it was then, or when somebody looked first; None: nobody has."""
         earlier = [body for taken_at, body in self.taken if taken_at <= instant]
-        return earlier[-1] if earlier else None
+        return earlier[-1] if earlier else self.taken[0][1] if self.taken else None
 
 
 class CloudProxy:

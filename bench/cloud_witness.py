@@ -140,7 +140,8 @@ def _ends(there: Iterable[Rented], books: Books) -> Iterator[tuple[str, str]]:
         if lease is None or one.kind != "claim":
             continue
         if one.ends_at is None or one.ends_at > lease.deadline_at + TOLERANCE_MS + lease.hold.terms.kill_ms // 2:
-            yield "over_cap", f"{one.node} ends at {one.ends_at}, and is paid for until {lease.deadline_at}"
+            when = f"held for at {lease.opened_at}, made at {one.made_at}"
+            yield "over_cap", f"{one.node} ends at {one.ends_at}, and is paid for until {lease.deadline_at}; {when}"
         elif one.ends_at < lease.deadline_at - TOLERANCE_MS and not one.movable:
             yield "lost", f"{one.node} ends at {one.ends_at}, and the journal counts on it until {lease.deadline_at}"
 

@@ -239,6 +239,20 @@ async def test_a_node_that_a_predecessor_may_still_ask_for_is_not_gone_before_th
 
 
 @story
+async def test_a_node_whose_deadline_has_passed_is_not_rented_any_more(
+    ground: KarpenterGround, cloud: DevCluster
+) -> None:
+    """Whoever led again after a kill repeated an ask whose deadline was over, and rented a node that nobody paid."""
+    cloud.apply(*ground.classes())
+    async with opened(ground) as lab:
+        capacity_of(lab).late_seconds = 1.0
+        await lab.driver.capacity.ask(launch("a.1/n0", deadline_at=ground.clock() - SECOND))
+        assert capacity_of(lab).cluster_now().requests["create nodeclaims.karpenter.sh"] == 0
+        await lab.hears(e.NodeGone, "a.1/n0")
+        assert await lab.driver.capacity.list() == ()
+
+
+@story
 async def test_of_many_nodes_given_back_at_once_each_takes_a_handful_of_requests(
     ground: KarpenterGround, cloud: DevCluster
 ) -> None:

@@ -136,7 +136,7 @@ class ClusterApiNodes(ClusterNodes):
         like = await self._prepared(client, way)
 
         def deployment() -> Obj:
-            marks = deadline_marks(ask.deadline_at, self.sent_at(), client.time_there)
+            marks = deadline_marks(ask.deadline_at, self.sent_at(ask), client.time_there)
             return machine_deployment(like, ask, offer, place, self.installation, marks)
 
         try:

@@ -106,7 +106,7 @@ class ClusterClasses(ClusterNodes):
         await self._check_class(client)
 
         def cluster() -> Obj:
-            return self._manifest(ask, deadline_marks(ask.deadline_at, self.sent_at(), client.time_there))
+            return self._manifest(ask, deadline_marks(ask.deadline_at, self.sent_at(ask), client.time_there))
 
         try:
             made = await client.create_when_sent(CLUSTERS, cluster, way.namespace)

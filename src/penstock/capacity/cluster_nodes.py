@@ -172,7 +172,11 @@ class ClusterNodes(Capacity):
     # --- asking ------------------------------------------------------------------------------------------------------
 
     async def ask(self, ask: LaunchNode) -> None:
-        """Make its object unless it is there, and wait until its Node shows the offer's GPUs."""
+        """Make its object unless it is there, and wait until its Node shows the offer's GPUs. One whose deadline has
+        passed, as after a restart, is not rented any more: nothing would pay for it.
+        """
+        if ask.node not in self.released and self.clock() >= ask.deadline_at:
+            await self.release(ask.node)
         if ask.node in self.released:
             self.say(e.NodeGone(self.clock(), ask.node))
             return
@@ -211,12 +215,16 @@ class ClusterNodes(Capacity):
             note(self.doubted_at, ask.node, asyncio.get_running_loop().time())
             raise
 
-    def sent_at(self) -> Instant:
+    def sent_at(self, ask: LaunchNode) -> Instant:
         """The time, for a request that leaves now: what is rented counts from it. Raises `Unreachable` if another
-        control plane may lead by now, as after a sleep between any two lines: then nothing is asked for.
+        control plane may lead by now, or its deadline has passed, as after a sleep between any two lines: then nothing
+        is asked for.
         """
         check_leads()
-        return self.clock()
+        now = self.clock()
+        if now >= ask.deadline_at:
+            raise Unreachable(f"the deadline of {ask.node} has passed: it is not asked for any more")
+        return now
 
     def unsure_seconds(self, node: str) -> float:
         """How long somebody's request for it may still be on its way: that it is not there says nothing until then."""

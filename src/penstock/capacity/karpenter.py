@@ -42,7 +42,7 @@ class KarpenterNodes(ClusterNodes):
         """Its `expireAfter` counts from when the cluster has it, so it is made when it is sent."""
 
         def claim() -> Obj:
-            return node_claim(ask, offer, place, self.installation, self.sent_at())
+            return node_claim(ask, offer, place, self.installation, self.sent_at(ask))
 
         node_claim(ask, offer, place, self.installation, self.clock())  # raises what is wrong with the offer
         try:

@@ -219,7 +219,7 @@ class NodePools(ClusterNodes):
         order = self.order(ask, offer, rent, self.clock())  # raises what is wrong with the offer
         self.sent[ask.node] = NEVER  # until it is answered
         try:
-            await api.create(lambda: self.order(ask, offer, rent, self.sent_at()))
+            await api.create(lambda: self.order(ask, offer, rent, self.sent_at(ask)))
         except PoolExists:
             self.sent.pop(ask.node, None)
             return await self._adopt(ask.node, api, order.name)
