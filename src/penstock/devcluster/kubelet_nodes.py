@@ -232,13 +232,15 @@ def _controllers() -> list[Path]:
 
 
 def _remove_cgroup(group: Path) -> None:
-    """From the leaves up; the kernel may take a moment after the last process."""
+    """From the leaves up; the kernel may take a moment after the last process, and somebody else may be removing it."""
     until = time.monotonic() + CGROUP_S
-    inner = [path for path in group.rglob("*") if path.is_dir()]
-    for folder in (*sorted(inner, key=lambda path: -len(path.parts)), group):
+    inner = [Path(folder) for folder, _, _ in os.walk(group, topdown=False)]  # what vanishes meanwhile is left out
+    for folder in (*inner, group):
         while True:
             try:
                 folder.rmdir()
+                break
+            except FileNotFoundError:
                 break
             except OSError:
                 if time.monotonic() > until:
