@@ -28,7 +28,8 @@ def test_no_test_named_by_row_is_missing_from_the_table() -> None:
 
 
 def test_the_mistakes_are_those_of_the_benches() -> None:
-    _, here, clusters, clouds = PAGE.split("| mistake | what it does |")
+    tables = [part.partition("\n\n")[0] for part in PAGE.split("| mistake | what it does |")]
+    _, here, clusters, clouds = tables
     assert re.findall(r"^\| `(\w+)` \|", here, re.MULTILINE) == list(MISTAKES)
     assert re.findall(r"^\| `(\w+)` \|", clusters, re.MULTILINE) == list(kube_mistakes.MISTAKES)
     assert re.findall(r"^\| `(\w+)` \|", clouds, re.MULTILINE) == list(cloud_mistakes.MISTAKES)

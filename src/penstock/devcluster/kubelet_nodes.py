@@ -234,8 +234,8 @@ def _controllers() -> list[Path]:
 def _remove_cgroup(group: Path) -> None:
     """From the leaves up; the kernel may take a moment after the last process, and somebody else may be removing it."""
     until = time.monotonic() + CGROUP_S
-    inner = [Path(folder) for folder, _, _ in os.walk(group, topdown=False)]  # what vanishes meanwhile is left out
-    for folder in (*inner, group):
+    folders = [Path(folder) for folder, _, _ in os.walk(group, topdown=False)]  # what vanishes meanwhile is left out
+    for folder in folders:
         while True:
             try:
                 folder.rmdir()
