@@ -168,10 +168,18 @@ WRONG = {
 }
 
 
+EXPIRED = {
+    "eks": (403, {"code": "ExpiredTokenException", "message": "The security token included in the request is expired"}),
+    "gke": (401, {"error": {"code": 401, "status": "UNAUTHENTICATED", "message": "invalid authentication"}}),
+    "aks": (401, {"error": {"code": "ExpiredAuthenticationToken", "message": "The access token expiry is in past"}}),
+}
+
+
 def test_a_request_that_we_may_not_make_or_that_is_wrong_wants_a_person(place: Place) -> None:
-    place.cloud.faults.on_create = [DENIED[place.kind]]
-    with pytest.raises(Refused, match="which rights it needs"):
-        place.api.create(order(place.way))
+    for refusal in (DENIED[place.kind], EXPIRED[place.kind]):
+        place.cloud.faults.on_create = [refusal] * 2  # SDKs repeat some
+        with pytest.raises(Refused, match="which rights it needs"):
+            place.api.create(order(place.way))
     place.cloud.faults.on_create = [WRONG[place.kind]]
     with pytest.raises(Refused, match="repair the offer's 'rent'"):
         place.api.create(order(place.way))

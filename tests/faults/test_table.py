@@ -21,6 +21,13 @@ def test_every_row_names_its_tests_and_each_of_them_exists() -> None:
     assert [row for row in ROWS if str(row) not in named] == []
 
 
+def test_every_test_that_is_named_with_its_file_is_there() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", PAGE)
+    assert len(named) > 10
+    for path, name in named:
+        assert f"def {name}(" in (ROOT / path).read_text("utf-8"), f"{path}::{name}"
+
+
 def test_no_test_named_by_row_is_missing_from_the_table() -> None:
     files = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
     by_row = {name for text in files for name in re.findall(r"def (test_(?:row|fault)_\d+_\w+)\(", text)}
