@@ -55,7 +55,11 @@ def test_the_first_starts_it_others_join_and_the_last_ends_it(tmp_path: Path) ->
 
 @needs_programs
 @pytest.mark.slow
-def test_what_a_killed_user_left_is_ended_by_the_next(tmp_path: Path) -> None:
+def test_what_a_killed_user_left_is_ended_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a list of beds of its own: otherwise a test beside it, which starts a bed, may be the next."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr("tempfile.tempdir", None)
     kill_one_that_runs(tmp_path / "bed")
     assert len(traces_of(tmp_path / "bed")) > 5
     assert tmp_path / "bed" in end_abandoned()

@@ -186,9 +186,11 @@ class KueueDriver(BaseDriver):
     def _say_over(self, workload: Json | None, ask: StartAttempt, step: steps.Over) -> None:
         """After the answer that it began: its end counts from there."""
         seen = (
-            _seen(workload, self.home.check) if workload is not None and w.attempt_of(workload) == ask.attempt else None
+            seen_attempt(workload, self.home.check)
+            if workload is not None and w.attempt_of(workload) == ask.attempt
+            else None
         )
-        if seen is None and workload is not None and w.is_finished(workload):
+        if seen is None and workload is not None and w.is_finished(workload) and not w.owner_is_gone(workload):
             outcome, words = w.end_of(workload)
             seen = SeenAttempt(ask.attempt, outcome, detail=words)
         phase: SeenPhase = seen.phase if seen is not None and seen.phase != "running" else "stopped"
@@ -234,7 +236,7 @@ class KueueDriver(BaseDriver):
         if (ran := self.running.get(key)) and w.attempt_of(workload) != ran:
             del self.running[key]  # Kueue made the Workload anew: what ran for the old one is gone
             self.say(e.AttemptLost(self.clock(), ran, 0))
-        if not self._is_here(workload) or (seen := _seen(workload, self.home.check)) is None:
+        if not self._is_here(workload) or (seen := seen_attempt(workload, self.home.check)) is None:
             return
         if seen.phase == "running":
             self.running[key] = seen.attempt
@@ -247,7 +249,7 @@ class KueueDriver(BaseDriver):
 
     async def look(self) -> SiteInventory:
         await self._in_step()
-        seen = [_seen(workload, self.home.check) for workload in self.home.all() if self._is_here(workload)]
+        seen = [seen_attempt(workload, self.home.check) for workload in self.home.all() if self._is_here(workload)]
         return SiteInventory(tuple(attempt for attempt in seen if attempt is not None))
 
     async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:  # noqa: ARG002
@@ -365,13 +367,15 @@ def _target(work: Work) -> _Target:
         raise Refused("it was not submitted by Kueue, and this site takes nothing else") from None
 
 
-def _seen(workload: Json, check: str) -> SeenAttempt | None:
+def seen_attempt(workload: Json, check: str) -> SeenAttempt | None:
     """The attempt that the Workload is marked with; None: it has not begun, and may still be let in."""
     attempt = w.attempt_of(workload)
     if not attempt:
         return None
     began, ending = w.said(workload, annotations.STARTED) == attempt, w.said(workload, annotations.ENDING)
     runs = w.check_state(workload, check) == w.READY and w.has_quota(workload)
+    if w.owner_is_gone(workload):  # the controller cancels its job, and the engine then stops this attempt
+        return SeenAttempt(attempt, "stopped" if ending else "running", detail="its owner was deleted")
     if w.is_finished(workload):
         outcome, words = w.end_of(workload)
         return SeenAttempt(attempt, outcome, detail=words)

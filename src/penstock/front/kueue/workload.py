@@ -10,6 +10,7 @@ from penstock.kube.references import Json, part, parts
 
 #: `reason` of Evicted where Kueue ended a Workload at its own bound.
 TIME_IS_UP: Final = "DeactivatedDueToMaximumExecutionTimeExceeded"
+OWNER_GONE: Final = "OwnerNotFound"  #: `reason` of Finished
 TIME_OUT: Final = "MaximumExecutionTimeExceeded"  #: `reason` of DeactivationTarget then
 #: Conditions by which Kueue deactivates a Workload, and keeps it out of its queue.
 DEACTIVATION: Final = ("DeactivationTarget", "Requeued")
@@ -29,6 +30,11 @@ def condition(workload: Json, kind: str) -> Json:
 
 def is_finished(workload: Json) -> bool:
     return bool(condition(workload, "Finished"))
+
+
+def owner_is_gone(workload: Json) -> bool:
+    """Kueue finishes the Workload of an object that was deleted: its job is cancelled, and has not failed."""
+    return bool(condition(workload, "Finished").get("reason") == OWNER_GONE)
 
 
 def end_of(workload: Json) -> tuple[End, str]:

@@ -146,7 +146,7 @@ class WorkloadController:
         if row.phase in ENDED:
             await self._show_end(workload, snapshot.job.phase, words)
         elif w.is_finished(workload):
-            if not live:  # otherwise its driver says how it ended
+            if not live or w.owner_is_gone(workload):  # otherwise its driver says how it ended
                 await self._cancel(row.id)
         else:
             await self._suspend_or_resume(workload, snapshot, starting=any(a.started_at is None for a in live))
