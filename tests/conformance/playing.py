@@ -297,6 +297,8 @@ class Play:
         uncounted = [pod for pod in pods if _is_over(pod) and TRACKING in (pod["metadata"].get("finalizers") or ())]
         if uncounted or any((status.get("uncountedTerminatedPods") or {}).values()):
             return False
+        if not (spec.get("suspend") or status.get("startTime")):  # it has not looked at it yet
+            return False
         if self.ground.real and (self.case.real == "ended") != has_ended(job):
             return False
         if status.get("terminating"):
