@@ -348,9 +348,11 @@ class Play:
     async def _move_if_due(self, number: int) -> None:
         if self.mode != "moved" or self.case.moves != number or self.may_move is None:
             return
-        before = {run["metadata"]["uid"] for _, run in self._runners()}
         self.arrived.set()
         await self.may_move.wait()
+        if self.case.begins == "idle":  # nothing compared so far has waited for its first pod
+            await self._pods(1)
+        before = {run["metadata"]["uid"] for _, run in self._runners()}
         for view, pod in self._live():
             await _evict(view, pod)
         if not await self.ground.until(lambda: self._runs_elsewhere(before), 15):
