@@ -8,8 +8,20 @@ them), `cluster` and `plane` (one control plane), `kubelet_nodes` (real pods), t
 `processes`.
 """
 
-from penstock.devcluster.cluster import DevCluster
-from penstock.devcluster.plan import ClusterPlan, NodePlan
-from penstock.devcluster.testbed import ClusterGroup
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from penstock.devcluster.cluster import DevCluster
+    from penstock.devcluster.plan import ClusterPlan, NodePlan
+    from penstock.devcluster.testbed import ClusterGroup
 
 __all__ = ["ClusterGroup", "ClusterPlan", "DevCluster", "NodePlan"]
+#: Imported when they are asked for: `make demo` uses the S3 server here, and installs nothing of Kubernetes.
+WHERE: Final = {"ClusterGroup": "testbed", "ClusterPlan": "plan", "DevCluster": "cluster", "NodePlan": "plan"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{WHERE[name]}"), name)
