@@ -214,7 +214,16 @@ AUTOSCALERS_WORDS = (
     "WhenEmpty",
 )
 CLOUDS_WORDS = (
-    *("CreateNodegroup", "DescribeNodegroup", "ListNodegroups", "DeleteNodegroup", "TagResource", "PassRole"),
+    *(
+        "CreateNodegroup",
+        "DescribeNodegroup",
+        "ListNodegroups",
+        "DeleteNodegroup",
+        "TagResource",
+        "PassRole",
+        "ReceiveMessage",
+        "DeleteMessage",
+    ),
     *("AsgInstanceLaunchFailures", "InsufficientInstanceCapacity", "UnfulfillableCapacity", "VcpuLimitExceeded"),
     *("MaxSpotInstanceCountExceeded", "ResourceLimitExceededException", "InsufficientFreeAddresses"),
     *("SkuNotAvailable", "AllocationFailed", "ZonalAllocationFailed", "QuotaExceeded", "OperationNotAllowed"),

@@ -93,6 +93,10 @@ class PlayedCloud:
                 while len(pool.made) < pool.nodes:
                     self._make_node(pool)
 
+    def provider_id(self, name: str) -> str:
+        """As the cloud's own controller writes it on a Node."""
+        return f"played:///{name}"
+
     def forget(self, pool: PlayedPool) -> None:
         del self.pools[pool.name]
 
@@ -114,7 +118,7 @@ class PlayedCloud:
         resource = {"cpu": "8", "memory": "64Gi", "pods": "110", **({} if self.faults.blind else pool.resource)}
         node = {
             "metadata": {"name": name, "labels": pool.labels},
-            "spec": {"taints": pool.taints},
+            "spec": {"taints": pool.taints, "providerID": self.provider_id(name)},
             "status": {
                 "allocatable": resource,
                 "capacity": resource,

@@ -5,6 +5,7 @@ and gives groups a life: they start, fail and end after a while.
 import json
 import re
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 from botocore.awsrequest import AWSPreparedRequest, HeadersDict
@@ -76,6 +77,9 @@ class PlayedEks(PlayedCloud):
         self.end(name)
         return status, said
 
+    def provider_id(self, name: str) -> str:
+        return f"aws:///{REGION}a/{instance_of(name)}"
+
     def forget(self, pool: PlayedPool) -> None:
         super().forget(pool)
         eks_backends["123456789012"][REGION].delete_nodegroup(CLUSTER, pool.name)
@@ -102,6 +106,11 @@ class PlayedEks(PlayedCloud):
         if status >= 400:
             parsed.setdefault("code", told_headers.get("X-Amzn-ErrorType"))
         return status, parsed
+
+
+def instance_of(node: str) -> str:
+    """The id of a Node's machine at EC2."""
+    return f"i-{sha256(node.encode()).hexdigest()[:17]}"
 
 
 def judge(shape: Shape | None, value: Any, at: str = "") -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.capacity import aks, eks, gke
-from penstock.capacity.pools import BlockingPools, CloudPool, PoolExists, PoolOrder, escaped, notice_of, unescaped
+from penstock.capacity.pools import BlockingPools, CloudPool, PoolExists, PoolOrder, escaped, unescaped
 from penstock.core.units import HOUR
 from penstock.kube.node_selection import AksWay, EksWay, GkeWay, PoolWay, RentedNodes, Taint
 from penstock.site_answers import NoCapacity, Refused, Unreachable, still_leads
@@ -370,11 +370,3 @@ def test_a_node_s_id_survives_every_cloud_s_tags(text: str) -> None:
 @given(st.text(max_size=30))
 def test_marks_that_others_wrote_say_nothing_wrong(text: str) -> None:
     assert unescaped(text) == "" or escaped(unescaped(text)) == text
-
-
-def test_a_node_says_that_it_will_be_taken_away() -> None:
-    assert notice_of({"spec": {"taints": [{"key": "cloud.google.com/impending-node-termination"}]}})
-    assert notice_of({"spec": {"unschedulable": True}}) == "its Node was cordoned"
-    preempt = {"type": "VMEventScheduled", "status": "True", "message": "Preempt Scheduled"}
-    assert notice_of({"status": {"conditions": [preempt]}}) == "Azure will stop its machine: Preempt Scheduled"
-    assert notice_of({"spec": {"taints": [{"key": "penstock.dev/rented"}]}, "status": {}}) == ""

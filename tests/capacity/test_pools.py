@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 from penstock.capacity.contract import SeenNode
+from penstock.capacity.spot_queue import SPOT
 from penstock.core.model import events as e
 from penstock.core.units import HOUR, MINUTE, SECOND
 from penstock.devcluster import ClusterGroup
 from penstock.drivers.driver import NeverReady, NoCapacity, Refused, Unreachable
-from penstock.kube.node_selection import GkeWay, NodeSelection, RentedNodes
+from penstock.kube.node_selection import EksWay, GkeWay, NodeSelection, RentedNodes
 from tests.awaiting import story
+from tests.capacity.played_eks import instance_of
 from tests.capacity.played_gke import PlayedGke
+from tests.capacity.played_queue import played_queue
 from tests.capacity.pool_grounds import BY_API, CLOUDS, PoolGround, pool_ground, pools_of
 from tests.contract.kit import launch, opened
 
@@ -36,6 +39,7 @@ def ground(
 
 
 anywhere = pytest.mark.parametrize("ground", CLOUDS, indirect=True)
+on_eks = pytest.mark.parametrize("ground", ["eks"], indirect=True)
 on_gke = pytest.mark.parametrize("ground", ["gke"], indirect=True)
 
 
@@ -145,6 +149,63 @@ async def test_a_cordoned_node_is_a_notice(ground: PoolGround) -> None:
         cordon = {"spec": {"unschedulable": True}}
         await asyncio.to_thread(ground.cloud.nodes, "PATCH", f"/api/v1/nodes/{pool.made[0]}", cordon)
         assert (await lab.hears(e.NodeNotice, "a.1/n0")).words == "its Node was cordoned"
+
+
+@on_eks
+@story
+async def test_a_notice_in_ec2_s_queue_reaches_the_engine_before_the_node_shows_anything(ground: PoolGround) -> None:
+    """A spot machine has two minutes left then: enough for a checkpoint. Nobody marks the Node here."""
+    with played_queue() as queue:
+        follow(ground, queue.url)
+        async with opened(ground) as lab:
+            await lab.driver.capacity.ask(launch("a.1/n0"))
+            (pool,) = ground.cloud.pools.values()
+            queue.announce(SPOT, {"instance-id": "i-0123456789abcdef0"})  # somebody else's machine
+            queue.announce(SPOT, {"instance-id": instance_of(pool.made[0])})
+            assert (await lab.hears(e.NodeNotice, "a.1/n0")).words == "AWS takes its spot machine back"
+            while await asyncio.to_thread(queue.left):
+                await asyncio.sleep(0.05)
+            assert (await lab.driver.look()).warns == ""
+
+
+@on_eks
+@story
+async def test_a_machine_that_is_called_back_while_it_starts_is_given_back_at_once(ground: PoolGround) -> None:
+    ground.cloud.faults.blind = True  # its GPUs never register, so the start lasts
+    with played_queue() as queue:
+        follow(ground, queue.url)
+        async with opened(ground) as lab:
+            asked = asyncio.create_task(lab.driver.capacity.ask(launch("a.1/n0")))
+            while not pools_of(lab).named:
+                await asyncio.sleep(0.02)
+            (pool,) = ground.cloud.pools.values()
+            queue.announce(SPOT, {"instance-id": instance_of(pool.made[0])})
+            with pytest.raises(NeverReady, match="while it started: AWS takes its spot machine back"):
+                await asked
+    assert ground.cloud.pools == {}
+
+
+@on_eks
+@story
+async def test_a_queue_that_cannot_be_read_is_said_and_nodes_come_all_the_same(ground: PoolGround) -> None:
+    with played_queue() as queue:
+        follow(ground, f"{queue.url}-of-nobody")
+        async with opened(ground) as lab:
+            await lab.driver.capacity.ask(launch("a.1/n0"))
+            while not (warns := (await lab.driver.look()).warns):
+                await asyncio.sleep(0.05)
+            assert "The specified queue does not exist" in warns
+
+
+def follow(ground: PoolGround, url: str) -> None:
+    """Its offers name this queue."""
+    assert isinstance(ground.way, EksWay)
+    way = ground.way = replace(ground.way, notices=url)
+    places = []
+    for offer, place in ground.settings.places:
+        assert place.rent is not None
+        places.append((offer, replace(place, rent=replace(place.rent, way=way))))
+    ground.settings = replace(ground.settings, places=tuple(places))
 
 
 @on_gke

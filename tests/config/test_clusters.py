@@ -194,12 +194,14 @@ def test_every_way_by_a_cloud_s_own_pools_is_read_and_its_caps_are_soft_unless_a
     ways = {name: place.rent.way for name, place in places.items() if place.rent is not None}
     role = "arn:aws:iam::123456789012:role/gpu-nodes"
     eks = EksWay("eu-central-1", "gpu", role, ("subnet-0a1b2c3d4e5f60718",), "AL2023_x86_64_NVIDIA", 200)
+    queue = "https://sqs.eu-central-1.amazonaws.com/123456789012/spot-notices"
     aks = AksWay("00000000-0000-0000-0000-000000000000", "lab", "gpu", disk_gb=200)
     gke = GkeWay("lab-1", "europe-west4", "gpu", "nvidia-tesla-a100")
     account = "gpu-nodes@lab-1.iam.gserviceaccount.com"
     assert ways == {
         "frankfurt/a100": eks,
         "frankfurt/a100-slices": eks,
+        "frankfurt/a100-spot": replace(eks, notices=queue),
         "amsterdam/a100-spot": aks,
         "amsterdam/a100": aks,
         "eemshaven/a100": replace(gke, service_account=account, disk_gb=200),
@@ -262,6 +264,8 @@ def test_an_offer_that_rents_nodes_is_sold_by_the_node_and_its_lease_is_for_life
         (f"{EKS}, subnets: [s], zones: [z]", ", node_type: a", "this key is not for 'way: eks'"),
         (f"{EKS}, subnets: [s]", ", node_type: a, guarantee: max_run_time", "write 'none'"),
         (f"{EKS}, subnets: [s], endpoint: 'http://eks.lab'", ", node_type: a", "is not an address"),
+        (f"{EKS}, subnets: [s], notices: 'http://sqs.lab/123456789012/q'", ", node_type: a", "is not a queue's URL"),
+        (f"{AKS}, notices: 'https://sqs.lab/123456789012/q'", ", node_type: a", "this key is not for 'way: aks'"),
         (f"{AKS}, instance_types: [a, b]", "", "a node of 'aks' has one type"),
         (f"{AKS}, subnets: [a, b]", ", node_type: a", "a pool of AKS has one subnet"),
         (f"{GKE}, location: europe-west4", ", node_type: a", "GKE makes a machine in each zone of a pool"),

@@ -1,6 +1,7 @@
 """The live plane, told in stories: what it promises to people and to sites."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -323,6 +324,29 @@ async def test_a_list_that_misses_a_thing_for_three_minutes_changes_nothing(cloc
         await world.until("09:30")
         assert [event.attempt for event in world.events(e.AttemptLost)] == ["j0.1"]
         assert plane.view.running == 1
+
+
+class Uneasy(Rehearsal):
+    """It answers, and something there wants a person."""
+
+    warns = ""
+
+    async def look(self) -> SiteInventory:
+        return replace(await super().look(), warns=self.warns)
+
+
+@story("09:00")
+async def test_what_wants_a_person_at_a_site_that_answers_is_an_alarm_until_it_is_mended(clock: VirtualClock) -> None:
+    world = given(clock, site("lab"))
+    lab = world.drivers["lab"] = Uneasy("lab", world.stage)
+    async with world.up() as plane:
+        lab.warns = "Notices of the cloud cannot be read: access denied"
+        await world.until("09:05")
+        assert [(alarm.kind, alarm.text) for alarm in plane.view.alarms] == [("site", lab.warns)]
+        assert plane.trouble_at("lab") is None  # the site is not out of reach
+        lab.warns = ""
+        await world.until("09:10")
+        assert plane.view.alarms == ()
 
 
 @story("09:00")

@@ -62,6 +62,10 @@ class Capacity(ABC):
     def tell_all(self) -> None:  # noqa: B027 - most have nothing to say
         """Say again what the engine must know of the offers: it has just heard of them."""
 
+    def warns(self) -> str:
+        """What a person should mend, in a sentence, though nodes come and go; empty: nothing."""
+        return ""
+
     @abstractmethod
     async def ask(self, ask: LaunchNode) -> None:
         """Returns when the node is ready."""

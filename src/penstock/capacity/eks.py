@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final
 
+from penstock.capacity.machine_notices import NoticeQueue
 from penstock.capacity.pools import CALL_SECONDS, BlockingPools, CloudPool, PoolExists, PoolOrder
+from penstock.capacity.spot_queue import SpotQueue, endpoint_of
 from penstock.core.model.reasons import Shortage
 from penstock.core.units import HOUR
 from penstock.kube.annotations import node_name
@@ -82,13 +84,29 @@ def connect(way: PoolWay) -> BlockingPools:
     return EksPools(client, way.cluster)
 
 
+def queue_of(way: PoolWay) -> NoticeQueue | None:
+    """Where EC2 says which machines it takes away, if the offer names it."""
+    assert isinstance(way, EksWay)
+    url, region = way.notices, way.region
+    return NoticeQueue(url, lambda: _connect_queue(url, region)) if url else None
+
+
+def _connect_queue(url: str, region: str) -> SpotQueue:
+    import boto3
+    from botocore.config import Config
+
+    patience = Config(connect_timeout=5, read_timeout=CALL_SECONDS, retries={"total_max_attempts": 2})
+    client = boto3.session.Session(region_name=region).client("sqs", config=patience, endpoint_url=endpoint_of(url))
+    return SpotQueue(client, url, lambda: aws_errors("the queue of notices"))
+
+
 class EksPools(BlockingPools):
     def __init__(self, client: Any, cluster: str) -> None:
         self.client, self.cluster = client, cluster
 
     def create(self, order: PoolOrder) -> None:
         try:
-            with self._errors():
+            with aws_errors(f"cluster {self.cluster}"):
                 self.client.create_nodegroup(**node_group(order, self.cluster))
         except (Refused, Unreachable) as error:
             # Asked again it says another time of asking, under the same token: EKS may call that a wrong parameter.
@@ -100,7 +118,7 @@ class EksPools(BlockingPools):
         """A cluster that is not there has the same error as a group that is not there: its list tells them apart."""
         for _ in range(2):  # it may come up between the two questions
             try:
-                with self._errors():
+                with aws_errors(f"cluster {self.cluster}"):
                     answer = self.client.describe_nodegroup(clusterName=self.cluster, nodegroupName=name)
                 return pool_of(answer["nodegroup"])
             except _NotFound:
@@ -114,7 +132,7 @@ class EksPools(BlockingPools):
 
     def _names(self) -> Sequence[str]:
         try:
-            with self._errors():
+            with aws_errors(f"cluster {self.cluster}"):
                 pages = self.client.get_paginator("list_nodegroups").paginate(clusterName=self.cluster)
                 return [str(name) for page in pages for name in page["nodegroups"]]
         except _NotFound as error:
@@ -122,37 +140,39 @@ class EksPools(BlockingPools):
 
     def delete(self, name: str) -> None:
         try:
-            with self._errors():
+            with aws_errors(f"cluster {self.cluster}"):
                 self.client.delete_nodegroup(clusterName=self.cluster, nodegroupName=name)
         except _NotFound:
             self._names()
         except PoolExists:
             """Another operation is under way: whoever waits for its end asks again."""
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        from botocore import exceptions
-
-        try:
-            yield
-        except exceptions.ClientError as error:
-            raise answer_to(error.response) from error
-        except (
-            exceptions.NoCredentialsError,
-            exceptions.PartialCredentialsError,
-            exceptions.CredentialRetrievalError,
-            exceptions.TokenRetrievalError,
-            exceptions.ProfileNotFound,
-        ) as error:
-            raise Refused(f"AWS: no credentials for cluster {self.cluster}; {RIGHTS}: {error}") from error
-        except exceptions.ParamValidationError as error:
-            raise Refused(f"AWS does not take it; repair the offer's 'rent': {error}") from error
-        except exceptions.BotoCoreError as error:
-            raise Unreachable(f"AWS: {error}") from error
-
 
 class _NotFound(Refused):
     """The group, or its cluster."""
+
+
+@contextmanager
+def aws_errors(what: str) -> Iterator[None]:
+    """AWS' errors as a site's answers. `what`: whom it was asked about."""
+    from botocore import exceptions
+
+    try:
+        yield
+    except exceptions.ClientError as error:
+        raise answer_to(error.response) from error
+    except (
+        exceptions.NoCredentialsError,
+        exceptions.PartialCredentialsError,
+        exceptions.CredentialRetrievalError,
+        exceptions.TokenRetrievalError,
+        exceptions.ProfileNotFound,
+    ) as error:
+        raise Refused(f"AWS: no credentials for {what}; {RIGHTS}: {error}") from error
+    except exceptions.ParamValidationError as error:
+        raise Refused(f"AWS does not take it; repair the offer's 'rent': {error}") from error
+    except exceptions.BotoCoreError as error:
+        raise Unreachable(f"AWS: {error}") from error
 
 
 def node_group(order: PoolOrder, cluster: str) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from contextvars import copy_context
 from dataclasses import replace
 from typing import ClassVar, Final, TypeVar
 
-from penstock.capacity.cluster_nodes import ClusterNodes, RentedMachine, RentingSite, is_ready
+from penstock.capacity.cluster_nodes import ClusterNodes, RentedMachine, RentingSite, is_ready, label_of, note
 from penstock.capacity.contract import object_name
+from penstock.capacity.machine_notices import NoticeQueue, QueueReaders
 from penstock.core.model import events as e
 from penstock.core.model.actions import LaunchNode
 from penstock.core.model.reasons import Shortage
@@ -41,14 +42,6 @@ NODE: Final = "penstock-node"
 DEADLINE: Final = "penstock-deadline"
 ASKED: Final = "penstock-asked"
 MOST_MARK: Final = 256  #: letters of a mark's text, at AWS and Azure
-#: Taints with which clouds say that a node will be taken away: Google, AWS, the cluster autoscaler, the cloud provider.
-NOTICES: Final = (
-    "cloud.google.com/impending-node-termination",
-    "aws-node-termination-handler/",
-    "ToBeDeletedByClusterAutoscaler",
-    "node.cloudprovider.kubernetes.io/shutdown",
-)
-SCHEDULED: Final = "VMEventScheduled"  #: condition of a Node of AKS that Azure will stop, or take back
 
 Answer = TypeVar("Answer")
 
@@ -170,20 +163,29 @@ class NodePools(ClusterNodes):
     settle_seconds: ClassVar[float] = 30.0
 
     def __init__(
-        self, site: RentingSite, way: type[PoolWay], connect: Callable[[PoolWay], PoolApi], longest_name: int = 40
+        self,
+        site: RentingSite,
+        way: type[PoolWay],
+        connect: Callable[[PoolWay], PoolApi],
+        longest_name: int = 40,
+        queue_of: Callable[[PoolWay], NoticeQueue | None] = lambda _: None,
     ) -> None:
+        """`queue_of`: where the cloud says which machines it takes away, if an offer names such a queue."""
         super().__init__(site)
         self.way, self.connect, self.longest_name = way, connect, longest_name
         self.apis: dict[PoolWay, PoolApi] = {}  #: all that were ever needed: an offer may be gone before its nodes
         self.known: dict[str, RentedMachine] = {}  #: by name: a Node carries that and not the node's id
         #: By node: when a create was answered, or its answer lost, whose pool nobody has seen yet.
         self.sent: dict[str, float] = {}
-        self.noticed: dict[str, None] = {}  #: Nodes whose end was said in advance; by uid
+        self.queue_of = queue_of
+        self.queues = QueueReaders(self._announced)
+        self.announced: dict[str, str] = {}  #: by name: why its machine will go, as the cloud's own queue said
         self.ends: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
         for task in self.ends:
             task.cancel()
+        await self.queues.close()
         await super().close()
         for api in dict.fromkeys(self.apis.values()):
             await api.close()
@@ -201,6 +203,8 @@ class NodePools(ClusterNodes):
         if way not in self.apis:
             same = [api for known, api in self.apis.items() if known.where() == way.where()]
             self.apis[way] = same[0] if same else self.connect(way)
+            if queue := self.queue_of(way):
+                self.queues.follow(queue)
         return self.apis[way]
 
     def pool_name(self, node: str) -> str:
@@ -347,19 +351,40 @@ class NodePools(ClusterNodes):
     # --- news --------------------------------------------------------------------------------------------------------
 
     def node_changed(self, before: Obj | None, now: Obj | None) -> None:
+        """Our Nodes have no mark but the pool's name: the node's id is looked up."""
         super().node_changed(before, now)
-        found = now or before
-        assert found is not None
-        machine = self.known.get(str((found["metadata"].get("labels") or {}).get(annotations.NODE)))
-        uid = str(found["metadata"]["uid"])
-        if machine is not None and self.tells(machine.node):
-            if now is None:
-                self._lose(machine)
-            elif uid not in self.noticed and (words := notice_of(now)):
-                self.noticed[uid] = None
-                self.say(e.NodeNotice(self.clock(), machine.node, words))
+        name = label_of(now or before)
+        machine = self.known.get(name)
         if now is None:
-            self.noticed.pop(uid, None)
+            self.announced.pop(name, None)
+        if machine is not None and now is None and self.tells(machine.node):
+            self._lose(machine)
+        elif machine is not None and (words := self.notice_on(name)):
+            self.say_notice(machine.node, words)
+
+    def notice_on(self, name: str) -> str:
+        """Managed node groups cordon a machine that they will end."""
+        cordoned = any((node.get("spec") or {}).get("unschedulable") for node in self.nodes_of(name))
+        return super().notice_on(name) or ("its Node was cordoned" if cordoned else "")
+
+    def notice_on_node(self, name: str) -> str:
+        return super().notice_on_node(name) or self.announced.get(name, "")
+
+    def _announced(self, machine_id: str, words: str) -> None:
+        """Of a machine that is not ours, or has no Node yet, there is nothing to say."""
+        for name, nodes in self.named.items():
+            if any(
+                str((node.get("spec") or {}).get("providerID", "")).endswith(f"/{machine_id}")
+                for node in nodes.values()
+            ):
+                note(self.announced, name, words)
+                self.wake(name)
+                if name in self.known:
+                    self.say_notice(self.known[name].node, words)
+                return
+
+    def warns(self) -> str:
+        return self.queues.warns()
 
     def _lose(self, machine: RentedMachine) -> None:
         """Its machine is gone, and its pool would replace it."""
@@ -407,15 +432,3 @@ def _is_text(raw: bytes) -> bool:
 def instant_of(mark: str, unsaid: Instant) -> Instant:
     """Marks can be written by others: what is no instant says nothing."""
     return int(mark) if re.fullmatch("[0-9]{1,15}", mark) else unsaid
-
-
-def notice_of(node: Obj) -> str:
-    """What a Node says of its end, in words; empty: nothing."""
-    spec, status = node.get("spec") or {}, node.get("status") or {}
-    for taint in spec.get("taints") or ():
-        if str(taint.get("key", "")).startswith(NOTICES):
-            return f"its Node has the taint {str(taint['key'])[:100]}"
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == SCHEDULED and condition.get("status") == "True":
-            return f"Azure will stop its machine: {str(condition.get('message', ''))[:200]}"
-    return "its Node was cordoned" if spec.get("unschedulable") else ""

@@ -32,7 +32,8 @@ def _eks(site: RentingSite) -> Capacity:
     from penstock.capacity import eks, pools
 
     _check_extra(site, "eks", "boto3")
-    return pools.NodePools(site, EksWay, lambda way: pools.PoolsInThreads(lambda: eks.connect(way)))
+    connect = lambda way: pools.PoolsInThreads(lambda: eks.connect(way))  # noqa: E731 - as for the others
+    return pools.NodePools(site, EksWay, connect, queue_of=eks.queue_of)
 
 
 def _aks(site: RentingSite) -> Capacity:
@@ -108,6 +109,9 @@ class SeveralWays(Capacity):
     async def release(self, node: str) -> None:
         """By every way: a node's id does not say which one has it, and each must refuse it from now on."""
         await asyncio.gather(*[capacity.release(node) for capacity in self.ways.values()])
+
+    def warns(self) -> str:
+        return next(filter(None, [capacity.warns() for capacity in self.ways.values()]), "")
 
     def tell_all(self) -> None:
         for capacity in self.ways.values():

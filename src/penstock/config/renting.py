@@ -77,6 +77,7 @@ def _eks(row: RentSection) -> EksWay:
         image=_said(row.image),
         disk_gb=_disk_gb(row),
         endpoint=_said(row.endpoint),
+        notices=_said(row.notices),
     )
 
 
@@ -135,7 +136,7 @@ WAYS: Final[dict[str, WayRules]] = {
         _eks,
         needs=("cluster", "region", "node_role", "subnets"),
         guarantees=("none",),
-        may=("image", "disk", "endpoint"),
+        may=("image", "disk", "endpoint", "notices"),
         zones=False,
     ),
     "aks": WayRules(
@@ -155,6 +156,8 @@ WAYS: Final[dict[str, WayRules]] = {
     "ovh": WayRules(_ovh, needs=(), guarantees=("none",), may=("monthly",), one_type=True, zones=False),
 }
 AKS_SPOT: Final = Taint("kubernetes.azure.com/scalesetpriority", "spot")  #: which AKS gives its spot nodes anyway
+#: Plain http only on this machine: whoever can change an answer could end jobs.
+A_QUEUE: Final = re.compile(r"(https://[^\s/]+|http://127\.0\.0\.1(:\d+)?)/[0-9]{12}/[A-Za-z0-9_-]{1,80}")
 A_TOPOLOGY: Final = re.compile("[1-9][0-9]{0,2}(x[1-9][0-9]{0,2}){1,2}")
 
 
@@ -193,6 +196,11 @@ def _check_pool(row: RentSection, page: Document, place: str) -> None:
         page.report(f"{place}.subnets", "a pool of AKS has one subnet")
     if row.endpoint is not None and not re.fullmatch(r"https://\S+|http://127\.0\.0\.1(:\d+)?", str(row.endpoint)):
         page.report(f"{place}.endpoint", "this is not an address like https://eks.eu-central-1.amazonaws.com")
+    if row.notices is not None and not A_QUEUE.fullmatch(str(row.notices)):
+        page.report(
+            f"{place}.notices",
+            "this is not a queue's URL like https://sqs.eu-central-1.amazonaws.com/123456789012/spot",
+        )
 
 
 def rented_nodes(row: RentSection, term: Term) -> RentedNodes:

@@ -119,6 +119,7 @@ class RentSection(Section, frozen=True):
     disk: Size | None = None
     monthly: Flag | None = None
     endpoint: Word | None = None
+    notices: Word | None = None
     instance_types: tuple[Text, ...] = ()
     zones: tuple[Text, ...] = ()
     labels: dict[str, Word] = msgspec.field(default_factory=dict)

@@ -100,6 +100,7 @@ class SiteInventory:
 
     attempts: tuple[SeenAttempt, ...] = ()
     nodes: tuple[str, ...] = ()
+    warns: str = ""  # what a person should mend there, in a sentence, though all goes on
 
 
 class Driver(Protocol):

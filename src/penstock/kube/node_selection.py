@@ -62,6 +62,7 @@ class EksWay:
     image: str = ""  # EKS' name for a family of images
     disk_gb: int = 0  # 0: the cloud's default
     endpoint: str = ""  # another address of its API
+    notices: str = ""  # URL of the SQS queue in which EC2 says which machines it takes away
 
     def where(self) -> tuple[str, ...]:
         """The cluster at the cloud, whatever an offer's nodes are."""

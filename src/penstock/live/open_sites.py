@@ -17,7 +17,7 @@ from penstock.live.dispatch import Dispatch
 from penstock.live.recover import Belief, Differences
 from penstock.live.sequencer import Sequencer, SiteAction
 from penstock.live.site_claims import SiteClaims, Think
-from penstock.live.site_probe import SiteProbe
+from penstock.live.site_probe import SiteProbe, warned
 
 
 class OpenSites:
@@ -116,6 +116,7 @@ class OpenSites:
         self.beliefs.pop(site, None)
         self.probes.pop(site, None)
         self.alarms.set("", site, "")
+        self.alarms.set("", warned(site), "")
         if (driver := self.drivers.pop(site, None)) is not None:
             await driver.close()
 

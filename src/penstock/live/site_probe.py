@@ -22,6 +22,11 @@ FAILS: Final = 3
 Compare: TypeAlias = Callable[[str, SiteInventory, Instant], Awaitable[None]]
 
 
+def warned(site: str) -> str:
+    """The subject of the alarm about what a person should mend at a site that answers."""
+    return f"{site}:warns"
+
+
 class SiteProbe:
     def __init__(
         self,
@@ -68,6 +73,7 @@ class SiteProbe:
             self.back(self.site)
         self.fails = 0
         self.alarm("", self.site, "")
+        self.alarm("site", warned(self.site), seen.warns)
         if self.lost:
             self.lost = False
             self.say(e.SiteBack(0, self.site))
