@@ -279,6 +279,16 @@ def test_a_mistake_in_rent_is_said(rent: str, more: str, says: str) -> None:
     assert says in rented(rent, more)
 
 
+def test_a_queue_of_notices_is_read_by_one_site() -> None:
+    example = (ROOT / "examples" / "eks.yaml").read_text()
+    head, sites = example.split("sites:\n")
+    second = sites.replace("name: frankfurt", "name: dublin", 1)
+    assert second != sites
+    with pytest.raises(BadInput, match="site 'frankfurt' reads this queue already") as refused:
+        parse_sites(f"{head}sites:\n{sites}{second}".encode(), "sites.yaml")
+    assert "sites[1].offers[1].rent.notices" in str(refused.value)
+
+
 def test_no_pool_s_machine_is_said_to_end_by_a_timer_which_its_pool_would_replace() -> None:
     """A group makes another machine when one ends itself: whoever writes that a timer ends it would hold too little."""
     groups = [rules.guarantees for way, rules in WAYS.items() if way not in ("karpenter", "cluster_api")]

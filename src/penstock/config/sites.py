@@ -211,6 +211,7 @@ def _sites(file: FileSection, rates: Rates, maps: Sequence[Maps], page: Document
     if not file.sites:
         page.refuse("sites", "this list is empty; at least one site is needed")
     _unique(page, "sites", file.sites)
+    page.attempt(_check_queues, file, page)
     return tuple(
         page.attempt(_site, row, rates, mapped, page, f"sites[{k}]", str(file.time_zone or "UTC"))
         for k, (row, mapped) in enumerate(zip(file.sites, maps, strict=True))
@@ -457,6 +458,17 @@ def _take_name(page: Document, place: str, k: int, row: Section, key: str, field
     name = str(getattr(row, field))
     if first.setdefault(name, k) < k:
         page.report(f"{place}[{k}].{key}", f"{shown(name)} is taken by {place}[{first[name]}] already")
+
+
+def _check_queues(file: FileSection, page: Document) -> None:
+    """A message of a queue goes to whoever reads it first: two sites would take each other's notices away."""
+    first: dict[str, str] = {}
+    for k, site in enumerate(file.sites):
+        for n, offer in enumerate(site.offers):
+            queue = offer.rent.notices if offer.rent is not None else None
+            if queue is not None and (other := first.setdefault(str(queue), str(site.name))) != site.name:
+                where = f"sites[{k}].offers[{n}].rent.notices"
+                page.report(where, f"site '{other}' reads this queue already; make a queue for each site")
 
 
 def _known_site(name: str, also: tuple[str, ...], file: FileSection, page: Document, place: str) -> None:
