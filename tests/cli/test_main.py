@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pytest
 
 from penstock import __version__
 from penstock.cli import main as cli
+from penstock.cli.extras import EXTRAS
 from penstock.core.errors import BadInput
+from tests.parts import ROOT
 
 HEAVY = {"rich", "msgspec", "numpy", "yaml", "asyncio"}
 
@@ -53,6 +56,34 @@ def test_bad_input_is_its_sentence_and_exit_code_2(command: "Run", capsys: pytes
 
     assert command(fail) == 2
     assert capsys.readouterr() == ("", "Error: jobs.csv, row 3: gpus must be a whole number.\n")
+
+
+def test_a_package_that_is_not_installed_is_a_message_that_names_its_extra(
+    command: "Run", capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise ModuleNotFoundError("No module named 'google.auth'", name="google.auth")
+
+    assert command(fail) == 2
+    advice = "pip install 'penstock[gke]'"
+    assert capsys.readouterr() == (
+        "",
+        f"Error: This command needs the package google, which is not installed: {advice}.\n",
+    )
+
+
+def test_a_module_that_no_extra_has_is_a_bug_and_stays_one(command: "Run") -> None:
+    def fail() -> None:
+        raise ModuleNotFoundError("No module named 'penstock.nothing'", name="penstock.nothing")
+
+    with pytest.raises(ModuleNotFoundError):
+        command(fail)
+
+
+def test_each_extra_is_named_for_the_packages_it_installs() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    bundles = {"demo", "dev"}
+    assert set(EXTRAS.values()) == extras.keys() - bundles
 
 
 def test_a_bad_file_is_all_its_errors_for_people_and_for_machines(

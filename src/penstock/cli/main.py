@@ -90,12 +90,13 @@ def main(args: Sequence[str] | None = None) -> int:
         error.show()
         return max(error.exit_code, BAD_INPUT)
     except BadInput as error:
-        if isinstance(error, BadFile) and _asks_for_json(args):
-            click.echo(_as_json(error))
-        from penstock.cli.output import safe
+        return _refuse(error, args)
+    except ModuleNotFoundError as error:
+        from penstock.cli.extras import not_installed
 
-        click.echo("\n".join(safe(line) for line in f"Error: {error}".split("\n")), err=True)
-        return BAD_INPUT
+        if (advice := not_installed(error)) is None:
+            raise
+        return _refuse(advice, args)
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except BrokenPipeError:
@@ -116,6 +117,16 @@ def run(args: Sequence[str] | None) -> int:
     except click.exceptions.Exit as asked:
         return asked.exit_code
     return code if isinstance(code, int) else 0
+
+
+def _refuse(error: BadInput, args: Sequence[str] | None) -> int:
+    """Says what is wrong; the exit code."""
+    from penstock.cli.output import safe
+
+    if isinstance(error, BadFile) and _asks_for_json(args):
+        click.echo(_as_json(error))
+    click.echo("\n".join(safe(line) for line in f"Error: {error}".split("\n")), err=True)
+    return BAD_INPUT
 
 
 def _refuse_passwords(words: list[str]) -> None:
