@@ -4,7 +4,7 @@
 PYTHON ?= python3
 WORKERS ?= auto
 BIN := .venv/bin
-LOWEST := demo kubernetes policy postgres
+LOWEST := aks demo eks gke gpu kubernetes policy postgres
 CODE := hatch_build.py src tests $(wildcard bench)
 # Not -q: it hides the seed of the tests' order, which is needed to see a failure again (--randomly-seed=N).
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) $(if $(SEED),--randomly-seed=$(SEED))
@@ -34,11 +34,11 @@ test: lint $(if $(filter 1,$(PENSTOCK_REQUIRE_ALL)),kube)  ## format, lint, type
 check: lint  ## the same without the slow tests
 	@$(PYTEST) -m "not slow"
 
-test-bare:  ## the quick tests in a fresh copy that sees git, make and Python only; SLOW=1 for all tests
+test-bare:  ## demo and quick tests in a fresh copy that sees git, make and Python only; SLOW=1 for all tests
 	@$(PYTHON) -m tests.bare -n $(WORKERS) $(if $(SLOW),--slow) $(if $(AGAIN),--again) $(if $(PASSED),--passed=$(PASSED)) $(if $(SEED),--seed $(SEED))
 
 # The tools are the lock's; what the package itself asks for is the oldest that it says will do.
-test-lowest: .venv/.installed-dev  ## tests of commands and API with the oldest packages that pyproject.toml allows
+test-lowest: .venv/.installed-dev  ## the quick tests with the oldest packages that pyproject.toml allows
 	@$(PYTHON) -m venv --clear build/lowest
 	@build/lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
 	@build/lowest/bin/uv pip compile --quiet --resolution lowest-direct --python-version 3.11 --no-annotate --no-header \
@@ -46,7 +46,7 @@ test-lowest: .venv/.installed-dev  ## tests of commands and API with the oldest 
 	@build/lowest/bin/uv pip install --quiet --python build/lowest --no-deps --requirement requirements/dev.txt
 	@build/lowest/bin/uv pip install --quiet --python build/lowest --no-deps --requirement build/lowest/runtime.txt
 	@build/lowest/bin/uv pip install --quiet --python build/lowest --no-deps --no-build-isolation --editable .
-	@build/lowest/bin/python -m pytest -n $(WORKERS) -m "not slow" tests/web tests/cli tests/config tests/sim
+	@build/lowest/bin/python -m pytest -n $(WORKERS) -m "not slow"
 
 wheel: .venv/.installed-dev  ## dist/*.whl with the engine compiled, two to three times as fast; needs gcc
 	@PENSTOCK_COMPILE=1 $(BIN)/python -m hatchling build --target wheel --directory dist

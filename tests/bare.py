@@ -1,9 +1,10 @@
-"""`make test-bare`: the quick tests in a fresh copy on a machine that has git, make and Python, and nothing else.
+"""`make test-bare`: demo and quick tests in a fresh copy on a machine that has git, make and Python, and nothing else.
 
     python -m tests.bare [--slow] [--again] [--passed FILE] [--seed N] [-n WORKERS] [TEST ...]
 
 It hides what this machine has besides: the PATH holds links to those three and to a system's everyday commands, home
-and cache folders are new, and root becomes `nobody`. There `make venv` installs what the lock names, and the tests run.
+and cache folders are new, and root becomes `nobody`. There `make demo` installs its own packages and runs, each command
+is tried with these alone (`tests.demo_only`), `make venv` installs the others that the lock names, and the tests run.
 Each part that should be missing must be missed, so that the proof cannot rot; a skip for anything else is a failure.
 This file itself needs no package: CI installs its own ones meanwhile.
 """
@@ -34,6 +35,8 @@ MISSED: Final = (Part.KUBERNETES, Part.POSTGRES, Part.ROOT, Part.S3, Part.TRACES
 #: Kept of the environment: how to reach an index of packages, and the language.
 KEPT: Final = ("PIP_", "SSL_", "REQUESTS_", "LANG", "LC_", "HTTP", "http", "NO_PROXY", "no_proxy", "TERM")
 PYTHONS: Final = ("python3", *(f"python3.{minor}" for minor in range(11, 15)))
+DEMO: Final = (("make", "demo"), (".venv/bin/python", "-m", "tests.demo_only"))
+MAKE_VENV: Final = ("make", "venv")
 USABLE: Final = "import ensurepip, ssl, sys; sys.exit(sys.version_info < (3, 11))"
 NOBODY: Final = "nobody"
 PASSED: Final = "passed.txt"
@@ -46,13 +49,16 @@ def main() -> int:
     parser.add_argument("--passed", type=Path, help="write the tests that need not run again here (`tests.once`)")
     parser.add_argument("--seed", help="of the tests' order, and of those whose turn it is")
     parser.add_argument("-n", dest="workers", default="auto", help="workers of pytest")
-    parser.add_argument("tests", nargs="*", help="these tests only; then nothing is asked about what is missing")
+    parser.add_argument(
+        "tests", nargs="*", help="these tests only: no demo, and nothing is asked about what is missing"
+    )
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="penstock-bare-") as folder:
         bare = Bare(Path(folder))
         bare.prepare()
-        if code := bare.run("make", "venv", f"PYTHON={bare.python}"):
-            return code
+        for command in [*([] if asked.tests else DEMO), MAKE_VENV]:
+            if code := bare.run(*command, *([f"PYTHON={bare.python}"] if command[0] == "make" else [])):
+                return code
         chosen = [*([] if asked.slow else ["-m", "not slow"]), *([f"--passed={PASSED}"] if asked.passed else [])]
         chosen += [f"--randomly-seed={asked.seed}"] if asked.seed else []
         code = bare.run(".venv/bin/python", "-m", "pytest", "-n", asked.workers, *chosen, *asked.tests)
