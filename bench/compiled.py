@@ -41,17 +41,16 @@ def again(module: str, words: Sequence[str]) -> int:
 def libraries() -> Path:
     """Two that ask at once build them once."""
     kind = f"compiled-{sys.implementation.cache_tag}"
-    found = cache() / f"{kind}-{fingerprint()}"
-    found.parent.mkdir(parents=True, exist_ok=True)
-    with (found.parent / f"{kind}.lock").open("w") as lock:
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / f"{kind}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not found.exists():
-            _build(found)
-        found.touch()
-        for other in found.parent.glob(f"{kind}-*"):
+        while not (kept := cache() / f"{kind}-{fingerprint()}").exists():
+            _build(kept)
+        kept.touch()
+        for other in cache().glob(f"{kind}-*"):
             if other.stat().st_mtime < time.time() - FORGET_AFTER_S:
                 shutil.rmtree(other)
-    return found
+    return kept
 
 
 def wheel(folder: str) -> Path:
@@ -64,16 +63,18 @@ def wheel(folder: str) -> Path:
     return next(Path(folder).glob("penstock-*.whl"))
 
 
-def _build(found: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=found.parent) as folder:
+def _build(kept: Path) -> None:
+    """Keeps nothing if a source was changed meanwhile: nobody knows which of the two was compiled."""
+    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         with zipfile.ZipFile(wheel(folder)) as packed:
             packed.extractall(f"{folder}/so", [name for name in packed.namelist() if name.endswith(".so")])
-        Path(folder, "so").rename(found)
+        if kept.name.endswith(fingerprint()):
+            Path(folder, "so").rename(kept)
 
 
 def fingerprint() -> str:
     sources = [file for pattern in COMPILED for file in (ROOT / "src" / "penstock").glob(pattern)]
     sha = hashlib.sha256()
     for file in sorted([ROOT / "hatch_build.py", *sources]):
-        sha.update(file.name.encode() + file.read_bytes())
+        sha.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
     return sha.hexdigest()[:12]
