@@ -64,7 +64,7 @@ def home_job(name: str, gpus: int = 8, team: str = "vision", **more: Any) -> Jso
             "labels": {annotations.QUEUE: team, **more.get("labels", {})},
             "annotations": {f"penstock.dev/{key}": text for key, text in more.get("annotations", {}).items()},
         },
-        "spec": {key: found for key, found in spec.items() if found is not None},
+        "spec": {key: value for key, value in spec.items() if value is not None},
     }
 
 
@@ -119,7 +119,7 @@ class Penstock:
         self.changed = asyncio.Event()
         self.jobs = Informer(self.looker, JOBS, self._note, namespace=self.namespace)
         self.events = Informer(self.looker, EVENTS, self._note, namespace=self.namespace)
-        self.looking = [asyncio.create_task(one.run()) for one in (self.jobs, self.events)]
+        self.looking = [asyncio.create_task(informer.run()) for informer in (self.jobs, self.events)]
         await self.comes_up()
         return self
 
@@ -139,7 +139,7 @@ class Penstock:
         self.reader = open_reader(where)
         homes = {site: HomeJobs(HomeCluster(site, cluster, self.namespaces)) for site, cluster in self.homes.items()}
         drivers = {site: BindingDriver(driver, homes, self.reader.story) for site, driver in self.drivers().items()}
-        joined: list[e.Fact] = [e.SiteJoined(0, one) for one in self.sites]
+        joined: list[e.Fact] = [e.SiteJoined(0, site) for site in self.sites]
         opening = (*joined, e.PolicySet(0, 0, self.policy))
         setup = Setup(opening=opening, look_ms=MINUTE, teams=self.teams, queued=self.reader.queued)
         self.plane = Plane(self.journal, drivers, setup, self.clock)
@@ -152,7 +152,7 @@ class Penstock:
         return []
 
     def drivers(self) -> dict[str, Driver]:
-        return {one.id: Rehearsal(one.id, self.stage) for one in self.sites}
+        return {site.id: Rehearsal(site.id, self.stage) for site in self.sites}
 
     async def goes_down(self) -> None:
         self.open.cancel()
@@ -186,8 +186,8 @@ class Penstock:
 
     async def shows(self, name: str, so: Callable[[Json], object]) -> Json:
         """Wait until the Job looks like this."""
-        found: Json = await self._until(lambda: (job := self.jobs.get(name, self.namespace)) and so(job) and job)
-        return found
+        shown: Json = await self._until(lambda: (job := self.jobs.get(name, self.namespace)) and so(job) and job)
+        return shown
 
     async def shows_all(self, so: Callable[[Json], object]) -> None:
         """Wait until every Job in the namespace looks like this."""
@@ -198,16 +198,18 @@ class Penstock:
 
     async def says(self, name: str, reason: str) -> Json:
         """Wait for an Event about it."""
-        found: Json = await self._until(lambda: next((one for one in self.told(name) if one["reason"] == reason), None))
-        return found
+        first: Json = await self._until(
+            lambda: next((event for event in self.told(name) if event["reason"] == reason), None)
+        )
+        return first
 
     def told(self, name: str) -> list[Json]:
-        found = [one for one in self.events if one["involvedObject"]["name"] == name]
-        return sorted(found, key=lambda one: _place(one["metadata"]["name"]))
+        events = [event for event in self.events if event["involvedObject"]["name"] == name]
+        return sorted(events, key=lambda event: _place(event["metadata"]["name"]))
 
     def text(self, name: str) -> str:
         """All Events about it, one after another: those that came together are one."""
-        return " ".join(one["message"] for one in self.told(name))
+        return " ".join(event["message"] for event in self.told(name))
 
     async def ends(self, job: str, phase: str) -> None:
         """Wait until the journal says so."""
@@ -218,13 +220,13 @@ class Penstock:
     async def starts(self, job: str, site: str) -> None:
         """Wait until the journal says that it runs there."""
         async with asyncio.timeout(LIMIT_S):
-            while not any(one.site == site and one.phase == "running" for one in self.reader.attempts(job)):
+            while not any(attempt.site == site and attempt.phase == "running" for attempt in self.reader.attempts(job)):
                 await self.plane.heard(self.plane.number)
 
     async def counts(self, wanted: Mapping[str, int]) -> None:
         """Wait until the journal has so many jobs in each state, and no others."""
         async with asyncio.timeout(LIMIT_S):
-            while {one.state: one.jobs for one in self.reader.counts()} != wanted:
+            while {count.state: count.jobs for count in self.reader.counts()} != wanted:
                 await self.plane.heard(self.plane.number)
 
     def why(self, job: str) -> list[str]:
@@ -233,20 +235,20 @@ class Penstock:
     async def _until(self, look: Callable[[], Any]) -> Any:
         try:
             async with asyncio.timeout(LIMIT_S):
-                while not (found := look()):
+                while not (seen := look()):
                     self.changed.clear()
                     await self.changed.wait()
         except TimeoutError:
-            jobs = json.dumps([{"metadata": _brief(one), "status": one.get("status")} for one in self.jobs], indent=1)
+            jobs = json.dumps([{"metadata": _brief(job), "status": job.get("status")} for job in self.jobs], indent=1)
             raise AssertionError(f"it never came to that: {self.plane.alarms.now()} {jobs}") from None
-        return found
+        return seen
 
     def _note(self, _before: Json | None, _now: Json | None) -> None:
         self.changed.set()
 
 
 def _brief(job: Json) -> Json:
-    return {key: found for key, found in job["metadata"].items() if key != "managedFields"}
+    return {key: value for key, value in job["metadata"].items() if key != "managedFields"}
 
 
 class Clustered(Penstock):
@@ -271,7 +273,7 @@ class Clustered(Penstock):
         super().__init__(lab, namespace, folder, sites=sites, **more)
 
     def drivers(self) -> dict[str, Driver]:
-        return {one.id: self._driver(one) for one in self.sites}
+        return {site.id: self._driver(site) for site in self.sites}
 
     def elsewhere(self) -> list[ExecutionCluster]:
         self.far = connect(Access(kubeconfig=str(self.limited.get("east", self.clusters["east"].kubeconfig))))
@@ -295,8 +297,8 @@ class Clustered(Penstock):
         self.clusters[site].kubectl(*kept)
 
     def executions(self, site: str) -> list[Json]:
-        found = self.clusters[site].get("-n", self.namespace, "jobs", "-l", annotations.EXECUTION)["items"]
-        return list(found)
+        jobs = self.clusters[site].get("-n", self.namespace, "jobs", "-l", annotations.EXECUTION)["items"]
+        return list(jobs)
 
 
 def _place(name: str) -> int:
@@ -306,8 +308,8 @@ def _place(name: str) -> int:
 
 
 def condition(job: Json, kind: str) -> Json:
-    found: list[Json] = (job.get("status") or {}).get("conditions") or []
-    return next((one for one in found if one["type"] == kind and one["status"] == "True"), {})
+    conditions: list[Json] = (job.get("status") or {}).get("conditions") or []
+    return next((one for one in conditions if one["type"] == kind and one["status"] == "True"), {})
 
 
 def complete(job: Json) -> bool:
@@ -323,8 +325,8 @@ def running(job: Json) -> bool:
 
 
 def binding(job: Json) -> Json:
-    found: Json = json.loads((job["metadata"].get("annotations") or {}).get(annotations.BINDING) or "{}")
-    return found
+    bound: Json = json.loads((job["metadata"].get("annotations") or {}).get(annotations.BINDING) or "{}")
+    return bound
 
 
 def ours(job: Json) -> list[str]:

@@ -35,8 +35,8 @@ class Setting:
         self.env = os.environ | {"PENSTOCK_HOME": str(folder / "home"), "KUBECONFIG": str(self.lab.kubeconfig)}
 
     def _sites(self) -> dict[str, Any]:
-        def cluster(one: DevCluster) -> dict[str, Any]:
-            return {"kubeconfig": str(one.kubeconfig), "namespace": self.namespace, "shared": True}
+        def cluster(dev_cluster: DevCluster) -> dict[str, Any]:
+            return {"kubeconfig": str(dev_cluster.kubeconfig), "namespace": self.namespace, "shared": True}
 
         offer = {"name": "a100", "gpu": "A100", "gpus_per_node": self.gpus}
         rented = {"term": "on_demand", "sold_by": "attempt", "billing_step": "1s", "kill": "10s", "start": "1s"}
@@ -105,8 +105,8 @@ class Setting:
     def described(self, name: str, word: str) -> None:
         """`kubectl describe` says so, once the Event is there: it comes after the status."""
         until = time.monotonic() + LIMIT_S
-        while word not in (told := self.lab.kubectl("-n", self.namespace, "describe", "job", name)):
-            assert time.monotonic() < until, told
+        while word not in (description := self.lab.kubectl("-n", self.namespace, "describe", "job", name)):
+            assert time.monotonic() < until, description
             time.sleep(0.1)
 
     def waits(self, name: str, what: str) -> None:

@@ -39,9 +39,9 @@ class Typist:
         """Lines of stdout, and stderr."""
         where = ("--kubeconfig", str(self.cluster.kubeconfig), "-n", self.namespace)
         ended = main(["kubectl", "apply", *where, *words])
-        said = self.screen.readouterr()
-        assert ended == code, said.err
-        return said.out.splitlines(), said.err
+        output = self.screen.readouterr()
+        assert ended == code, output.err
+        return output.out.splitlines(), output.err
 
     def has(self, kind: str, name: str) -> Json:
         return self.cluster.get("-n", self.namespace, kind, name)
@@ -93,9 +93,9 @@ def test_all_that_the_files_hold_is_applied_in_order_and_a_changed_file_changes_
     typist.writes("cron.yaml", CRON)
     made = ["configmap/settings", "service/train", "job.batch/train", "job.batch/prep", "cronjob.batch/nightly"]
     files = ("-f", "all", "-f", "cron.yaml", "--team", "vision")
-    lines, said = typist.applies(*files)
+    lines, stderr = typist.applies(*files)
     assert lines == [f"{name} created" for name in made]
-    assert said == "It asks for no GPUs, so the cluster itself runs it, and Penstock does not.\n"
+    assert stderr == "It asks for no GPUs, so the cluster itself runs it, and Penstock does not.\n"
     assert typist.applies(*files)[0] == [f"{name} unchanged" for name in made]
 
     train = typist.has("job", "train")
@@ -109,10 +109,10 @@ def test_all_that_the_files_hold_is_applied_in_order_and_a_changed_file_changes_
     labelled = plain("train", parallelism=2, ttlSecondsAfterFinished=60, activeDeadlineSeconds=90)
     labelled["metadata"]["labels"] = {"run": "7"}
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(labelled).encode())))
-    lines, said = typist.applies("-f", "-")  # whose it is, the Job says
+    lines, stderr = typist.applies("-f", "-")  # whose it is, the Job says
     assert lines == ["job.batch/train configured"]
-    assert "\n-  parallelism: 1\n" in said
-    assert "\n+  parallelism: 2\n" in said
+    assert "\n-  parallelism: 1\n" in stderr
+    assert "\n+  parallelism: 2\n" in stderr
     typist.writes("again.yaml", plain("train", parallelism=2))
     assert typist.applies("-f", "again.yaml")[0] == ["job.batch/train configured"]
     train = typist.has("job", "train")
@@ -124,10 +124,12 @@ def test_all_that_the_files_hold_is_applied_in_order_and_a_changed_file_changes_
     other = plain("train", parallelism=2)
     other["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
     typist.writes("again.yaml", other)
-    lines, said = typist.applies("-f", "again.yaml", code=1)
+    lines, stderr = typist.applies("-f", "again.yaml", code=1)
     assert lines == []
-    assert said.startswith('Error: again.yaml, document 1: Job.batch "train" is invalid: spec.template: Invalid value')
-    assert "field is immutable" in said
+    assert stderr.startswith(
+        'Error: again.yaml, document 1: Job.batch "train" is invalid: spec.template: Invalid value'
+    )
+    assert "field is immutable" in stderr
     assert typist.has("job", "train") == train
 
 
@@ -136,9 +138,9 @@ def test_what_is_wrong_or_refused_is_said_with_its_place_and_stops_nothing_else(
     typist.writes("b.yaml", plain("b"), "kind: [", config_map("never"))
     typist.writes("c.yaml", config_map("c"))
     files = [word for file in "abc" for word in ("-f", f"{file}.yaml")]
-    lines, said = typist.applies(*files, code=2)
+    lines, stderr = typist.applies(*files, code=2)
     assert lines == ["configmap/a created", "configmap/c created"]
-    assert [line.split(" (")[0] for line in said.splitlines()] == [
+    assert [line.split(" (")[0] for line in stderr.splitlines()] == [
         'Error: a.yaml, document 2: no matches for kind "Ring" in version "x.example/v1"; install its definition',
         "Error: b.yaml, document 1: Whose job is it? Say --team, or write the label penstock.dev/queue.",
         "Error: b.yaml, document 2: not YAML",
@@ -153,12 +155,12 @@ def test_what_is_wrong_or_refused_is_said_with_its_place_and_stops_nothing_else(
         "ada", typist.cluster.token_for(f"ada-{typist.namespace}", rules, typist.namespace)
     )
     typist.writes("d.yaml", config_map("d"), plain("d"))
-    lines, said = typist.applies("-f", "d.yaml", "--team", "vision", code=1)
+    lines, stderr = typist.applies("-f", "d.yaml", "--team", "vision", code=1)
     assert lines == ["job.batch/d created"]
-    assert said.startswith("Error: d.yaml, document 1: the cluster does not let you get configmaps: ")
+    assert stderr.startswith("Error: d.yaml, document 1: the cluster does not let you get configmaps: ")
     typist.writes("e.yaml", {**plain("e"), "metadata": {"name": "e", "namespace": "elsewhere"}})
-    said = typist.applies("-f", "e.yaml", "--team", "vision", code=2)[1]
-    assert f'object "elsewhere" does not match the namespace "{typist.namespace}"' in said
+    stderr = typist.applies("-f", "e.yaml", "--team", "vision", code=2)[1]
+    assert f'object "elsewhere" does not match the namespace "{typist.namespace}"' in stderr
 
 
 def test_the_jobs_that_a_cron_job_makes_are_home_jobs(lab: ExternalCluster, namespace: str, tmp_path: Path) -> None:

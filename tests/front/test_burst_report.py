@@ -117,9 +117,9 @@ def sites(draw: st.DrawFn, name: str) -> tuple[Site, Maps]:
         resource = draw(st.sampled_from(("nvidia.com/gpu",) * 5 + ("amd.com/gpu",)))
         true = [label for label, means in MODELS.items() if model in means]
         selector = draw(st.lists(st.sampled_from((*true, ("pool", "gpu"), ("zone", "a"))), max_size=2))
-        found = offer_has(model, resource, dict(selector).items(), maps.gpus)
+        labels = offer_has(model, resource, dict(selector).items(), maps.gpus)
         shapes = (NodeShape(8, 2, 8 * MICRO),)
-        offers.append(Offer(f"{name}/{k}", name, "on_demand", shapes, model, mig, has=found))
+        offers.append(Offer(f"{name}/{k}", name, "on_demand", shapes, model, mig, has=labels))
     return Site(name, tuple(offers), has=has(maps)), maps
 
 
@@ -135,8 +135,8 @@ def allowed_by_plan(job: Json, world: tuple[Site, ...]) -> list[Offer]:
     assert file is not None
     engine = Engine()
     engine.handle(*(e.SiteJoined(0, site) for site in world), e.PolicySet(0, 0, Policy("test")))
-    found = plan(engine.state, BuiltInRules(), e.JobSubmitted(1, 1, "j", file.spec))
-    excluded = {row.offer for row in found.excluded}
+    planned = plan(engine.state, BuiltInRules(), e.JobSubmitted(1, 1, "j", file.spec))
+    excluded = {row.offer for row in planned.excluded}
     return [offer for site in world for offer in site.offers if offer.id not in excluded]
 
 
@@ -210,8 +210,8 @@ def selects(pod: Json, node: Mapping[str, str]) -> bool:
 
 def terms_of(pod: Json) -> list[list[Json]] | None:
     """Of required node affinity; None if there is none."""
-    found = ((pod.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED)
-    return None if found is None else [term["matchExpressions"] for term in found["nodeSelectorTerms"]]
+    required = ((pod.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED)
+    return None if required is None else [term["matchExpressions"] for term in required["nodeSelectorTerms"]]
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------

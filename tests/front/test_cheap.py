@@ -43,9 +43,9 @@ def asked(here: Clustered) -> Counter[str]:
         assert isinstance(gate, BindingDriver)
         assert isinstance(gate.driver, KubernetesDriver)
         clusters.append(gate.driver.here.cluster)
-    return Counter({what: sum(one.requests[what] for one in clusters) for what in FOR_JOBS})
+    return Counter({what: sum(cluster.requests[what] for cluster in clusters) for what in FOR_JOBS})
 
 
 async def let_go(here: Clustered) -> None:
     """Until the cluster may take every execution Job away."""
-    await here.shows_all(lambda one: not one["metadata"].get("finalizers"))
+    await here.shows_all(lambda job: not job["metadata"].get("finalizers"))

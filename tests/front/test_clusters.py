@@ -65,8 +65,8 @@ def test_a_job_with_an_unmapped_volume_waits_and_says_so(penstock: Made) -> None
             await here.shows("a", running)
             volume = {"name": "s", "persistentVolumeClaim": {"claimName": "scratch"}}
             here.apply(lasting("b", pod={"volumes": [volume]}))
-            said = await here.says("b", "OnlyOwned")
-            assert "it needs volume scratch, and east has no map for it" in said["message"]
+            event = await here.says("b", "OnlyOwned")
+            assert "it needs volume scratch, and east has no map for it" in event["message"]
             assert here.executions("east") == []
 
     asyncio.run(tell())
@@ -82,9 +82,9 @@ def test_a_job_that_no_node_can_take_says_so_at_once_rents_nothing_and_leaves_th
         here.settings["lab"] = replace(here.settings["lab"], room_ms=5000, retry_ms=2000)
         async with here:
             here.apply(lasting("a", gpus=1, pod={"nodeSelector": {"lab.example/disk": "nvme"}}))
-            said = await here.says("a", "NotStarting")
-            assert said["type"] == "Warning"
-            assert "didn't match Pod's node affinity/selector" in said["message"]
+            event = await here.says("a", "NotStarting")
+            assert event["type"] == "Warning"
+            assert "didn't match Pod's node affinity/selector" in event["message"]
             failed = await here.says("a", "StartFailed")
             assert "The start took" in failed["message"]
             here.apply(lasting("b", gpus=8))
@@ -129,11 +129,11 @@ def test_config_map_volume_and_image_are_mapped_where_it_bursts_and_all_of_it_go
             (there,) = here.executions("east")
             pod = there["spec"]["template"]["spec"]
             assert pod["containers"][0]["image"] == "mirror.example/train:1"
-            mounted = {one["name"]: one for one in pod["volumes"]}
+            mounted = {volume["name"]: volume for volume in pod["volumes"]}
             assert mounted["s"]["emptyDir"] == {}
             copied = here.clusters["east"].get("-n", here.namespace, "configmap", mounted["c"]["configMap"]["name"])
             assert copied["data"] == {"lr": "0.1"}
-            assert [one["uid"] for one in copied["metadata"]["ownerReferences"]] == [there["metadata"]["uid"]]
+            assert [owner["uid"] for owner in copied["metadata"]["ownerReferences"]] == [there["metadata"]["uid"]]
             await buries(here, "j1.0", "j9.1")
             await until_there_are(here, "j1.1", "j9.1")  # j1.1 is bound: j1.0 cannot come any more
             here.delete("b")
@@ -158,7 +158,7 @@ async def buries(here: Clustered, *attempts: str) -> None:
 async def until_there_are(here: Clustered, *attempts: str) -> None:
     async with asyncio.timeout(LIMIT_S):
         while attempts != tuple(
-            sorted(one["metadata"]["annotations"][annotations.ATTEMPT] for one in here.executions("east"))
+            sorted(execution["metadata"]["annotations"][annotations.ATTEMPT] for execution in here.executions("east"))
         ):
             await asyncio.sleep(0.2)
 
@@ -186,7 +186,7 @@ def test_deleting_a_home_job_ends_what_runs_for_it_elsewhere(penstock: Made) -> 
             here.delete("b")
             await here.is_gone("b")
             pods = here.clusters["east"].get("-n", here.namespace, "pods")["items"]
-            assert [one for one in pods if one["status"]["phase"] in ("Pending", "Running")] == []
+            assert [pod for pod in pods if pod["status"]["phase"] in ("Pending", "Running")] == []
 
     asyncio.run(tell())
 
@@ -196,11 +196,11 @@ def test_another_job_of_the_same_name_is_another_job(penstock: Made) -> None:
         async with penstock() as here:
             here.apply(lasting("a", "300ms", gpus=1))
             await here.shows("a", complete)
-            assert ours(await here.shows("a", lambda one: not one["metadata"].get("finalizers"))) != []
+            assert ours(await here.shows("a", lambda job: not job["metadata"].get("finalizers"))) != []
             here.delete("a")
             await here.is_gone("a")
             here.apply(lasting("a", "300ms", gpus=1))
             await here.shows("a", complete)
-            assert [(one.state, one.jobs) for one in here.reader.counts()] == [("succeeded", 2)]
+            assert [(count.state, count.jobs) for count in here.reader.counts()] == [("succeeded", 2)]
 
     asyncio.run(tell())

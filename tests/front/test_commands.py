@@ -26,8 +26,8 @@ def test_apply_plan_why_and_leave_as_people_type_them(setting: Setting) -> None:
     n = ("-n", setting.namespace)
     file = setting.writes("a")
     assert "If submitted now: Starts on lab/a100" in setting.says("kubectl", "plan", "-f", file, "--team", "vision", *n)
-    said = setting.types("kubectl", "apply", "-f", file, *n).stderr
-    assert said.startswith("Error: a.yaml, document 1: Whose job is it?")
+    stderr = setting.types("kubectl", "apply", "-f", file, *n).stderr
+    assert stderr.startswith("Error: a.yaml, document 1: Whose job is it?")
     assert setting.says("kubectl", "apply", "-f", file, "--team", "vision", *n) == "job.batch/a created\n"
     setting.waits("a", "jsonpath={.status.ready}=1")
     assert "Starts on lab/a100" in setting.says("kubectl", "why", "a", *n)
@@ -39,8 +39,8 @@ def test_apply_plan_why_and_leave_as_people_type_them(setting: Setting) -> None:
 
     assert setting.says("submit", "-f", setting.writes("b"), "--team", "vision", *n) == "b\n"
     setting.waits("b", "jsonpath={.status.ready}=1")
-    told = setting.says("kubectl", "why", "b", *n)
-    assert "Bursts to east/a100" in told
+    output = setting.says("kubectl", "why", "b", *n)
+    assert "Bursts to east/a100" in output
     setting.described("b", "NotWorthWaiting")
 
     volume = {"name": "s", "persistentVolumeClaim": {"claimName": "scratch"}}
@@ -53,7 +53,7 @@ def test_apply_plan_why_and_leave_as_people_type_them(setting: Setting) -> None:
     setting.says("submit", bound, "--team", "vision", *n)
     setting.waits("c", "jsonpath={.status.conditions[0].reason}=OnlyOwned")
     judged = json.loads(setting.says("portability", "--sites", "sites.yaml", "--json", *n))
-    verdicts = {one["job"].partition("/")[2]: one["verdict"] for one in judged}
+    verdicts = {row["job"].partition("/")[2]: row["verdict"] for row in judged}
     assert verdicts == {"a": "could burst to east", "b": "could burst to east", "c": "needs a map"}
 
     setting.lab.kubectl(*n, "delete", "job", "a", "b", "c", "--timeout=55s")

@@ -9,74 +9,74 @@ SUBMITTED = e.JobSubmitted(1_000, 0, "j0", JobSpec(1, team="vision"))
 WAITS = e.WaitPromised(1_000, "j0", 5_000, r.PlacementsPaused())
 
 
-def recorder(*events: e.Event) -> EventRecorder:
+def recorder_of(*events: e.Event) -> EventRecorder:
     made = EventRecorder("j0", "lab", "uid", "USD")
     for event in events:
         made.hear(event)
     return made
 
 
-def news_of(one: EventRecorder) -> News:
-    news = one.news
+def news_of(recorder: EventRecorder) -> News:
+    news = recorder.news
     assert news is not None
     return news
 
 
 def test_what_came_together_is_one_event_called_by_what_was_decided() -> None:
-    one = recorder(SUBMITTED, WAITS)
-    news = news_of(one)
-    assert news.words == " ".join(line.text for _, _, line in one.lines)
+    recorder = recorder_of(SUBMITTED, WAITS)
+    news = news_of(recorder)
+    assert news.words == " ".join(line.text for _, _, line in recorder.lines)
     assert (news.reason, news.upto, news.bad) == ("PlacementsPaused", 2, False)
-    one.told = news.upto
-    assert one.news is None
+    recorder.told = news.upto
+    assert recorder.news is None
 
 
 def test_that_it_runs_is_told_at_once_and_a_renewed_lease_only_with_what_comes_next() -> None:
-    one = recorder(SUBMITTED, WAITS)
-    one.told = 2
-    one.lines.append(("Running", False, one.lines[0][2]))
-    assert (one.tells_of_a_start, news_of(one).reason, news_of(one).runs) == (True, "Running", True)
-    one.told = 3
-    one.lines.append(("LeaseRenewed", False, one.lines[0][2]))
-    assert (one.tells_of_a_start, one.news) == (False, None)
-    one.lines.append(("Preempted", True, one.lines[1][2]))
-    one.lines.append(("Settled", False, one.lines[1][2]))
-    assert (news_of(one).upto, news_of(one).reason, news_of(one).bad) == (6, "Preempted", True)
+    recorder = recorder_of(SUBMITTED, WAITS)
+    recorder.told = 2
+    recorder.lines.append(("Running", False, recorder.lines[0][2]))
+    assert (recorder.tells_of_a_start, news_of(recorder).reason, news_of(recorder).runs) == (True, "Running", True)
+    recorder.told = 3
+    recorder.lines.append(("LeaseRenewed", False, recorder.lines[0][2]))
+    assert (recorder.tells_of_a_start, recorder.news) == (False, None)
+    recorder.lines.append(("Preempted", True, recorder.lines[1][2]))
+    recorder.lines.append(("Settled", False, recorder.lines[1][2]))
+    assert (news_of(recorder).upto, news_of(recorder).reason, news_of(recorder).bad) == (6, "Preempted", True)
 
 
 def test_what_its_user_asked_for_has_an_event_of_its_own() -> None:
     """A Job that was suspended just after it was preempted told only of the latter."""
-    one = recorder(SUBMITTED)
-    line = one.lines[0][2]
+    recorder = recorder_of(SUBMITTED)
+    line = recorder.lines[0][2]
     reasons = [("Preempted", True), ("Running", False), ("Suspended", False), ("Stopped", False), ("Resumed", False)]
-    one.lines += [(reason, bad, line) for reason, bad in [*reasons, ("NotStarting", True)]]
-    told = []
-    while one.news is not None:
-        told.append((news_of(one).reason, news_of(one).bad))
-        one.told = news_of(one).upto
-    assert told == [("Preempted", True), ("Suspended", False), ("Resumed", False), ("NotStarting", True)]
+    recorder.lines += [(reason, bad, line) for reason, bad in [*reasons, ("NotStarting", True)]]
+    events = []
+    while recorder.news is not None:
+        events.append((news_of(recorder).reason, news_of(recorder).bad))
+        recorder.told = news_of(recorder).upto
+    assert events == [("Preempted", True), ("Suspended", False), ("Resumed", False), ("NotStarting", True)]
 
 
 def test_a_story_too_long_for_one_event_is_told_in_several_and_whole() -> None:
-    one = recorder(*(e.WaitPromised(at, "j0", at + 60_000, r.PlacementsPaused()) for at in range(100)))
-    told = []
-    while news := one.news:
-        told.append(news.words)
-        one.told = news.upto
-    assert len(told) > 1
-    assert max(map(len, told)) <= LONGEST
-    assert " ".join(told) == " ".join(line.text for _, _, line in one.lines)
+    recorder = recorder_of(*(e.WaitPromised(at, "j0", at + 60_000, r.PlacementsPaused()) for at in range(100)))
+    texts = []
+    while news := recorder.news:
+        texts.append(news.words)
+        recorder.told = news.upto
+    assert len(texts) > 1
+    assert max(map(len, texts)) <= LONGEST
+    assert " ".join(texts) == " ".join(line.text for _, _, line in recorder.lines)
 
 
 def test_a_renewed_lease_is_no_reason_for_where_it_is() -> None:
-    one = recorder(SUBMITTED, WAITS)
-    one.lines.append(("LeaseRenewed", False, one.lines[0][2]))
-    assert one.why is not None
-    assert one.why.reason == "PlacementsPaused"
+    recorder = recorder_of(SUBMITTED, WAITS)
+    recorder.lines.append(("LeaseRenewed", False, recorder.lines[0][2]))
+    assert recorder.why is not None
+    assert recorder.why.reason == "PlacementsPaused"
 
 
 def test_events_have_the_words_of_kubectl() -> None:
-    told = [
+    reasons = [
         reason_of(event)
         for event in (
             SUBMITTED,
@@ -88,4 +88,4 @@ def test_events_have_the_words_of_kubectl() -> None:
             e.AttemptEnded(0, "j0.1", "failed", "exit code 1"),
         )
     ]
-    assert told == ["Submitted", "PlacementsPaused", "Running", "Preempted", "NoCapacity", "Succeeded", "Failed"]
+    assert reasons == ["Submitted", "PlacementsPaused", "Running", "Preempted", "NoCapacity", "Succeeded", "Failed"]

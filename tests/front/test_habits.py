@@ -40,8 +40,8 @@ def test_deleting_all_jobs_cancels_the_home_jobs_and_leaves_nothing_behind(penst
             assert "ownerReferences" not in here.executions("east")[0]["metadata"]
             listed = lab.kubectl("-n", namespace, "get", "jobs", "-l", f"!{annotations.EXECUTION}", "-o", "name")
             assert sorted(listed.split()) == ["job.batch/a", "job.batch/b"]
-            found = lab.kubectl("-n", namespace, "get", "pods", "-l", "job-name=a", "-o", "name").split()
-            assert len(found) == 1
+            pods = lab.kubectl("-n", namespace, "get", "pods", "-l", "job-name=a", "-o", "name").split()
+            assert len(pods) == 1
             await asyncio.to_thread(lab.kubectl, "-n", namespace, "delete", "jobs", "--all", "--timeout=55s")
             async with asyncio.timeout(20):  # an ended execution goes with its home Job
                 while lab.get("-n", namespace, "jobs")["items"]:
@@ -67,9 +67,9 @@ def test_an_event_names_the_command_for_the_log_within_a_second_of_the_start(pen
             job = await here.shows("b", running)
             assert binding(job)["site"] == "east"
             command = f"kubectl penstock logs -f b -n {here.namespace}"
-            told = await here._until(lambda: [one for one in here.told("b") if command in one["message"]])
+            events = await here._until(lambda: [event for event in here.told("b") if command in event["message"]])
             (attempt,) = here.reader.attempts("j1")
-            posted = datetime.fromisoformat(told[0]["metadata"]["creationTimestamp"]).timestamp()
+            posted = datetime.fromisoformat(events[0]["metadata"]["creationTimestamp"]).timestamp()
             assert posted <= (attempt.started_at or 0) / 1000 + 1
             assert f"{annotations.LOGS}: {command}" in here.given.kubectl("-n", here.namespace, "describe", "job", "b")
 

@@ -59,7 +59,9 @@ def accepted(job: dict[str, Any]) -> bool:
 
 
 def ours_final(job: dict[str, Any]) -> list[str]:
-    return [one for one in job["metadata"].get("finalizers", []) if one.startswith(annotations.DOMAIN)]
+    return [
+        finalizer for finalizer in job["metadata"].get("finalizers", []) if finalizer.startswith(annotations.DOMAIN)
+    ]
 
 
 def test_one_that_waits_says_why_in_an_event_and_a_condition_as_why_does(penstock: Callable[..., Penstock]) -> None:
@@ -68,11 +70,15 @@ def test_one_that_waits_says_why_in_an_event_and_a_condition_as_why_does(penstoc
             here.apply(home_job("a"))
             await here.shows("a", running)
             here.apply(home_job("b"))
-            said = await here.says("b", "OnlyOwned")
-            assert said["message"] == " ".join(here.why("j1"))
-            job = await here.shows("b", lambda one: one.get("status", {}).get("conditions"))
-            (found,) = [one for one in job["status"]["conditions"] if one["type"] == SCHEDULED]
-            assert (found["status"], found["reason"], found["message"]) == ("False", "OnlyOwned", here.why("j1")[-1])
+            event = await here.says("b", "OnlyOwned")
+            assert event["message"] == " ".join(here.why("j1"))
+            job = await here.shows("b", lambda shown: shown.get("status", {}).get("conditions"))
+            (scheduled,) = [one for one in job["status"]["conditions"] if one["type"] == SCHEDULED]
+            assert (scheduled["status"], scheduled["reason"], scheduled["message"]) == (
+                "False",
+                "OnlyOwned",
+                here.why("j1")[-1],
+            )
             assert job["spec"]["suspend"] is True
             assert not job["status"].get("active")
 
@@ -91,7 +97,7 @@ def test_the_third_job_bursts_is_lost_and_goes_on_and_its_job_shows_the_same_sto
             assert binding(job)["site"] == "cloud"
             started = job["status"]["startTime"]
             here.loses("j1.1/n0")
-            job = await here.shows("b", lambda one: binding(one).get("attempt") == "j1.2" and running(one))
+            job = await here.shows("b", lambda shown: binding(shown).get("attempt") == "j1.2" and running(shown))
             assert job["status"]["failed"] == 1
             assert job["status"]["startTime"] == started
             log = f" Its log: kubectl penstock logs -f b -n {here.namespace}"
@@ -120,8 +126,8 @@ def test_what_was_read_before_a_newer_attempt_was_bound_does_not_bind_the_older_
             await here.shows("b", running)
             first = snapshots["j1"]
             here.loses("j1.1/n0")
-            await here.shows("b", lambda one: binding(one).get("attempt") == "j1.2" and running(one))
-            assert [one.id for one in first.attempts] == ["j1.1"]
+            await here.shows("b", lambda job: binding(job).get("attempt") == "j1.2" and running(job))
+            assert [attempt.id for attempt in first.attempts] == ["j1.1"]
             snapshots["j1"] = first
             monkeypatch.setattr(JobController, "_show", show)
             here.given.kubectl("-n", here.namespace, "annotate", "job", "b", "note=touched")
@@ -150,9 +156,9 @@ def test_a_label_without_managed_by_is_explained_and_runs_nowhere(penstock: Call
     async def tell() -> None:
         async with penstock() as here:
             here.apply(home_job("a", spec={"managedBy": None, "suspend": False}))
-            said = await here.says("a", "NotManaged")
-            assert "kubectl penstock apply" in said["message"]
-            job = await here.shows("a", lambda one: one["spec"].get("suspend"))
+            event = await here.says("a", "NotManaged")
+            assert "kubectl penstock apply" in event["message"]
+            job = await here.shows("a", lambda shown: shown["spec"].get("suspend"))
             assert ours(job) == []
             assert here.reader.counts() == []
 
@@ -181,7 +187,7 @@ def test_a_job_that_cannot_be_read_is_explained_and_runs_nowhere(
 
 
 @pytest.mark.parametrize(
-    ("team", "said", "reason", "words"),
+    ("team", "job_annotations", "reason", "words"),
     [
         ("speech", {}, "TeamNotAllowed", "are booked to team vision; write that as the label"),
         ("vision", {"class": "critical"}, "ClassNotAllowed", "may not submit jobs of class critical"),
@@ -191,7 +197,7 @@ def test_a_job_that_cannot_be_read_is_explained_and_runs_nowhere(
     ],
 )
 def test_a_jobs_own_label_and_annotations_cannot_take_what_is_another_teams(
-    penstock: Callable[..., Penstock], team: str, said: dict[str, str], reason: str, words: str
+    penstock: Callable[..., Penstock], team: str, job_annotations: dict[str, str], reason: str, words: str
 ) -> None:
     async def tell() -> None:
         async with penstock() as here:
@@ -199,7 +205,7 @@ def test_a_jobs_own_label_and_annotations_cannot_take_what_is_another_teams(
             here.teams = (vision, Team("speech", projects=("speech-to-text",)))
             await here.goes_down()
             await here.comes_up()
-            here.apply(home_job("a", team=team, annotations=said))
+            here.apply(home_job("a", team=team, annotations=job_annotations))
             assert words in (await here.says("a", reason))["message"]
             assert here.reader.counts() == []
 
@@ -265,7 +271,7 @@ def test_after_a_restart_every_job_is_shown_again_and_none_runs_twice(penstock: 
             here.given.kubectl("-n", here.namespace, "patch", "job", "a", "--type=merge", "-p", change)
             here.delete("b")
             await here.comes_up()
-            await here.shows("a", lambda one: binding(one).get("attempt", "").endswith(".1"))
+            await here.shows("a", lambda job: binding(job).get("attempt", "").endswith(".1"))
             await here.is_gone("b")
             assert sum(count.jobs for count in here.reader.counts()) == 2
 
@@ -289,7 +295,7 @@ def test_one_that_ended_while_nobody_watched_is_shown_and_never_run_again(pensto
             here.given.kubectl("-n", here.namespace, *patch)
             await here.comes_up()
             await here.shows("a", complete)
-            assert [(one.state, one.jobs) for one in here.reader.counts()] == [("succeeded", 1)]
+            assert [(count.state, count.jobs) for count in here.reader.counts()] == [("succeeded", 1)]
 
     asyncio.run(tell())
 
@@ -391,7 +397,7 @@ def test_a_label_that_is_taken_away_takes_the_job_back(penstock: Callable[..., P
             await here.shows("a", running)
             here.given.kubectl("-n", here.namespace, "label", "job", "a", f"{annotations.QUEUE}-")
             await here.ends("j0", "cancelled")
-            await here.shows("a", lambda one: ours(one) == [])
+            await here.shows("a", lambda job: ours(job) == [])
 
     asyncio.run(tell())
 
@@ -408,13 +414,15 @@ def test_its_user_suspends_and_resumes_it_and_hears_that_its_size_stays(penstock
             here.apply(first)
             await here.shows("a", running)
             here.apply(first)  # again, and it says `suspend: true`: that is the queue's
-            await here.shows("a", lambda one: one["spec"]["suspend"] is False and running(one))
+            await here.shows("a", lambda shown: shown["spec"]["suspend"] is False and running(shown))
             here.apply(home_job("b"))
-            waits = await here.shows("b", lambda one: condition(one, "Suspended"))
+            waits = await here.shows("b", lambda shown: condition(shown, "Suspended"))
             assert condition(waits, "Suspended")["reason"] == "JobSuspended"
 
             patch(suspend=True)
-            job = await here.shows("a", lambda one: condition(one, "Suspended") and not one["status"].get("active"))
+            job = await here.shows(
+                "a", lambda shown: condition(shown, "Suspended") and not shown["status"].get("active")
+            )
             assert job["spec"]["suspend"] is True
             assert (await here.says("a", "Suspended"))["type"] == "Normal"
             await here.shows("b", running)  # on the GPUs that came free
@@ -426,10 +434,10 @@ def test_its_user_suspends_and_resumes_it_and_hears_that_its_size_stays(penstock
             job = await here.shows("a", running)
             resumed = next(one for one in job["status"]["conditions"] if one["type"] == "Suspended")
             assert (resumed["status"], resumed["reason"], binding(job)["attempt"]) == ("False", "JobResumed", "j0.2")
-            assert [one.outcome for one in here.reader.attempts("j0")] == ["stopped", ""]
+            assert [attempt.outcome for attempt in here.reader.attempts("j0")] == ["stopped", ""]
 
             patch(parallelism=2)
-            said = await here.says("a", "SizeNotChanged")
-            assert "runs with the 8 GPUs that it asked for" in said["message"]
+            event = await here.says("a", "SizeNotChanged")
+            assert "runs with the 8 GPUs that it asked for" in event["message"]
 
     asyncio.run(tell())

@@ -83,17 +83,17 @@ def truth(number: int, name: str) -> JobSnapshot | None:
     with TemporaryDirectory() as folder:
         made = Following(Path(folder))
         made.append(STEPS[:number])
-        found = made.follower._read(name)
+        followed = made.follower._read(name)
         made.close()
-    if found is None:
+    if followed is None:
         return None
     recorder = EventRecorder(name, "lab", f"u-{name}", "USD")
     for step in STEPS[:number]:
         for event in (*step.inputs, *step.outputs):
             if job_concerned(event) == name:
                 recorder.hear(event)
-    assert recorder.why == found[1].why
-    return found[1]
+    assert recorder.why == followed[1].why
+    return followed[1]
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 2, 200])
@@ -119,7 +119,7 @@ def test_every_snapshot_is_of_one_row_and_the_last_of_the_last(rows_at_once: int
                     page = None
                 case ["ask", name]:
                     asyncio.run(follower.snapshot(name))
-                case ["drop", name] if (one := follower.snapshots.get(name)) and one.job.phase == "done":
+                case ["drop", name] if (latest := follower.snapshots.get(name)) and latest.job.phase == "done":
                     follower.drop(name)
             for name, snapshot in follower.snapshots.items():
                 assert snapshot == truth(snapshot.number, name)

@@ -23,12 +23,12 @@ def job(**more: Any) -> Json:
 
 
 def test_annotations_are_read_as_job_files_are() -> None:
-    said = {
+    job_annotations = {
         "run-time": "6h", "checkpoint-every": "15m", "deadline": "8h", "data": "scans, labels",
         "data-class": "personal", "class": "critical", "priority": "7", "project": "p1", "cap": "12.50",
         "interruptible": "false", "lease-max": "30m",
     }  # fmt: skip
-    spec = read(job(annotations=said), "lab", NOW).spec
+    spec = read(job(annotations=job_annotations), "lab", NOW).spec
     assert (spec.gpus, spec.team, spec.name, spec.home) == (8, "vision", "vision/train", "lab")
     assert (spec.expected_run_ms, spec.checkpoint_every_ms) == (6 * HOUR, 15 * MINUTE)
     assert spec.deadline_at == NOW + 8 * HOUR
@@ -122,7 +122,7 @@ def test_the_name_of_whoever_applied_it_is_not_part_of_what_runs() -> None:
 def test_config_maps_travel_along_and_a_missing_one_keeps_it_home() -> None:
     carried = {"kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"lr": "0.1"}}
     wish = read(job(), "lab", NOW, carried=[carried], unread=["config map secret-settings"])
-    assert [one["kind"] for one in json.loads(wish.work.manifest)["items"]] == ["Job", "ConfigMap"]
+    assert [item["kind"] for item in json.loads(wish.work.manifest)["items"]] == ["Job", "ConfigMap"]
     assert wish.spec.needs[-1] == "the missing config map secret-settings"
 
 

@@ -55,7 +55,7 @@ def queued(tmp_path: Path) -> Iterator[tuple[DevCluster, str]]:
 def reserved(cluster: DevCluster) -> tuple[int, str]:
     """Workloads with quota, and their GPUs."""
     status = cluster.get("clusterqueue/team")["status"]
-    counted = {one["name"]: one["total"] for one in status["flavorsReservation"][0]["resources"]}
+    counted = {resource["name"]: resource["total"] for resource in status["flavorsReservation"][0]["resources"]}
     return status["reservingWorkloads"], counted["nvidia.com/gpu"]
 
 
@@ -95,7 +95,7 @@ def test_a_home_job_reserves_no_quota_what_runs_is_counted_once_and_what_is_held
             await here.shows("a", complete)
             job = await here.shows("b", complete)
             assert job["metadata"]["annotations"][beside.MEANT] == "default"
-            assert [one.outcome for one in here.reader.attempts("j1")] == ["done"]
+            assert [attempt.outcome for attempt in here.reader.attempts("j1")] == ["done"]
 
     asyncio.run(tell())
 

@@ -86,7 +86,7 @@ def test_a_right_that_is_missing_is_named_and_nothing_is_half_done(
     async def tell() -> None:
         async with Clustered(lab, east, namespace, tmp_path, kubeconfig=path, limited=limited) as here:
             here.apply(home_job("a"))
-            await here.shows("a", lambda one: one["spec"]["suspend"] is False)
+            await here.shows("a", lambda job: job["spec"]["suspend"] is False)
             words = "our account may not patch jobs.batch/status; see 'penstock manifests rbac'"
             async with asyncio.timeout(55):
                 while not any(words in alarm.text for alarm in here.plane.alarms.now()):
@@ -185,9 +185,9 @@ def test_pods_that_could_not_find_each_other_do_not_start_and_an_event_names_the
                 here.apply(home_job("full"))
                 await here.shows("full", running)
             here.apply(in_headless("a", gpus=4))
-            told = await here.says("a", "NotStarting")
+            event = await here.says("a", "NotStarting")
             words = f"its pods find each other as a-0.team, and our account there may not create {resource}"
-            assert words in told["message"]
+            assert words in event["message"]
             assert any(words in line for line in here.why("j1" if site == "east" else "j0"))
             assert here.executions(site) == []
 
@@ -278,7 +278,7 @@ def test_a_login_that_our_policies_do_not_know_is_an_alarm_and_a_wait_until_they
             asked = ["manifests", "admission", "-n", namespace, "--sites", str(tmp_path / "sites.yaml")]
             known = await asyncio.to_thread(CliRunner().invoke, penstock, asked)
             assert f'request.userInfo.username in ["system:serviceaccount:{namespace}:penstock", "{user}"]' in " ".join(
-                str(one) for one in yaml.safe_load_all(known.output)
+                str(document) for document in yaml.safe_load_all(known.output)
             )
             lab.kubectl("apply", "-f", "-", stdin=known.output)  # by its user's name alone
             here.delete("a")
@@ -306,10 +306,10 @@ def _until_ruled(cluster: ExternalCluster, namespace: str, word: str) -> None:
     what it makes of an incomplete Job from then on, or of its refusal."""
     for _ in range(200):
         try:
-            said = json.dumps(created(cluster, namespace, plain("probe"), "--dry-run=server"))
+            answer = json.dumps(created(cluster, namespace, plain("probe"), "--dry-run=server"))
         except Refusal as refusal:
-            said = str(refusal)
-        if word in said:
+            answer = str(refusal)
+        if word in answer:
             return
     raise AssertionError("the policies were never taken up")
 
@@ -328,8 +328,8 @@ def _until_protected(cluster: ExternalCluster, namespace: str, job: str) -> None
     """The same for the name of a Job's user."""
     for _ in range(200):
         try:
-            said = (f"{annotations.USER}=bob", "--overwrite", "--dry-run=server")
-            cluster.kubectl("-n", namespace, "annotate", "job", job, *said)
+            change = (f"{annotations.USER}=bob", "--overwrite", "--dry-run=server")
+            cluster.kubectl("-n", namespace, "annotate", "job", job, *change)
         except Refusal:
             return
     raise AssertionError("the policy was never taken up")
@@ -361,9 +361,9 @@ def plain(name: str, **more: Any) -> Json:
 
 
 def refused(cluster: DevCluster, namespace: str, thing: Json) -> str:
-    with pytest.raises(Refusal) as said:
+    with pytest.raises(Refusal) as raised:
         cluster.kubectl("-n", namespace, "create", "-f", "-", stdin=json.dumps(thing))
-    return str(said.value)
+    return str(raised.value)
 
 
 def test_admission_refuses_what_goes_around_us(ruled: tuple[DevCluster, str]) -> None:
@@ -464,9 +464,9 @@ def test_nobody_writes_anothers_name_on_a_job_and_it_never_changes(ruled: tuple[
         created(ada, namespace, home_job("forged", annotations={"user": "bob"}))
     made = created(ada, namespace, home_job("hers", annotations={"user": her_name}))
     assert made["metadata"]["annotations"][annotations.USER] == her_name
-    for said in (f"{annotations.USER}=bob", f"{annotations.USER}-"):
+    for change in (f"{annotations.USER}=bob", f"{annotations.USER}-"):
         with pytest.raises(Refusal, match=wrong):
-            ada.kubectl("-n", namespace, "annotate", "job", "hers", "--overwrite", said)
+            ada.kubectl("-n", namespace, "annotate", "job", "hers", "--overwrite", change)
     applied = applied_by(ada, namespace, plain("applied"))
     assert applied["metadata"]["annotations"][annotations.USER] == her_name
     created(ada, namespace, home_job("nobodys"))
@@ -487,7 +487,7 @@ def test_where_admission_records_it_a_job_is_its_users_by_an_opaque_id_and_other
             for job in jobs.values():
                 created(ada, namespace, job)
             for name in jobs:
-                await here.shows(name, lambda one: annotations.JOB in (one["metadata"].get("annotations") or {}))
+                await here.shows(name, lambda shown: annotations.JOB in (shown["metadata"].get("annotations") or {}))
             rows = here.reader.jobs(Filter())
             assert her_name not in str([here.reader.spec(row.id) for row in rows])
             return {row.name.partition("/")[2]: row.user for row in rows}

@@ -67,7 +67,7 @@ def test_the_named_config_map_is_applied_watched_and_told_what_is_wrong_with_it(
                 await until(lambda: f"{named.title} does not exist" in alarms(here))
                 lab.apply(config_map(namespace, CAPPED, "another"), config_map(namespace, NO_SMALL))
                 await until(lambda: here.plane.view.revision == 2)
-                await until(lambda: told(here, "PolicyApplied") == ["Revision 2 is in force."])
+                await until(lambda: messages(here, "PolicyApplied") == ["Revision 2 is in force."])
                 assert alarms(here) == ""
 
                 here.apply(home_job("small", gpus=2))
@@ -76,15 +76,17 @@ def test_the_named_config_map_is_applied_watched_and_told_what_is_wrong_with_it(
                 assert f"{NAME}:3" in here.text("small")
 
                 lab.apply(config_map(namespace, "version: 1\nrules: [{name: a, deny: 'job.nothing > 1'}]\n"))
-                await until(lambda: told(here, "PolicyRejected"))
-                assert "The policy before it stays." in told(here, "PolicyRejected")[0]
+                await until(lambda: messages(here, "PolicyRejected"))
+                assert "The policy before it stays." in messages(here, "PolicyRejected")[0]
                 assert here.plane.view.revision == 2
                 assert "is not in force" in alarms(here)
 
                 lab.apply(config_map(namespace, CAPPED))
                 await until(lambda: here.plane.view.revision == 3)
                 lab.apply(config_map(namespace, CAPPED.replace("50", "70")))
-                await until(lambda: any("penstock approvals approve team:vision" in said for said in told(here, "")))
+                await until(
+                    lambda: any("penstock approvals approve team:vision" in message for message in messages(here, ""))
+                )
                 lab.kubectl("-n", namespace, "delete", "configmap", NAME)
                 await until(lambda: f"{named.title} does not exist" in alarms(here))
             finally:
@@ -99,10 +101,10 @@ def alarms(here: Penstock) -> str:
     return " ".join(alarm.text for alarm in here.plane.view.alarms if alarm.kind in ("policy", "drift"))
 
 
-def told(here: Penstock, reason: str) -> list[str]:
+def messages(here: Penstock, reason: str) -> list[str]:
     """The Events about the ConfigMap."""
-    found = [event for event in here.events if event["involvedObject"]["name"] == NAME]
-    return [event["message"] for event in found if reason in ("", event["reason"])]
+    events = [event for event in here.events if event["involvedObject"]["name"] == NAME]
+    return [event["message"] for event in events if reason in ("", event["reason"])]
 
 
 @pytest.fixture

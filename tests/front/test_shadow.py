@@ -44,7 +44,7 @@ def test_it_reports_what_ran_with_rights_to_look_only(lab: ExternalCluster, name
         job["metadata"]["namespace"] = namespace
         lab.apply(job)
     lab.kubectl("-n", namespace, "wait", "job/a", "job/b", "--for=condition=Complete", "--timeout=55s")
-    before = {one["metadata"]["name"]: one for one in lab.get("-n", namespace, "jobs")["items"]}
+    before = {kube_job["metadata"]["name"]: kube_job for kube_job in lab.get("-n", namespace, "jobs")["items"]}
     sites = {"currency": "EUR", "sites": [{"name": "lab", "front_door": True, "offers": [OWNED]}]}
     (tmp_path / "sites.yaml").write_text(yaml.safe_dump(sites))
     words = ["--once", "--json", "--sites", "sites.yaml", "--kubeconfig", str(kubeconfig), "-n", namespace]
@@ -53,19 +53,19 @@ def test_it_reports_what_ran_with_rights_to_look_only(lab: ExternalCluster, name
         capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["jobs_seen"] == 2
-    (day,) = told["days"]
+    output = json.loads(done.stdout)
+    assert output["jobs_seen"] == 2
+    (day,) = output["days"]
     assert (day["jobs"], day["would_burst"], day["would_cost"]) == (2, 0, 0)
-    assert {one["metadata"]["name"]: one for one in lab.get("-n", namespace, "jobs")["items"]} == before
+    assert {kube_job["metadata"]["name"]: kube_job for kube_job in lab.get("-n", namespace, "jobs")["items"]} == before
     assert len(json.loads((tmp_path / "seen.json").read_text())["items"]) == 2
 
 
 def followed(*jobs: Json) -> Followed:
-    found = Followed()
+    record = Followed()
     for job in jobs:
-        found.see_job(None, job)
-    return found
+        record.see_job(None, job)
+    return record
 
 
 def seen(name: str, gpus: int, created: str, began: str, ended: str, uid: str = "", **pod: Any) -> Json:
@@ -83,7 +83,7 @@ def began(uid: str, at: str) -> Json:
     return {"metadata": {"labels": labels}, "status": {"containerStatuses": states}}
 
 
-def report(found: Followed, tmp_path: Path, *others: Json, now: int = 0) -> Any:
+def report(record: Followed, tmp_path: Path, *others: Json, now: int = 0) -> Any:
     from penstock.cli.shadow import _scenario
     from penstock.config import read_sites
     from penstock.live.config_facts import policy_of
@@ -93,20 +93,20 @@ def report(found: Followed, tmp_path: Path, *others: Json, now: int = 0) -> Any:
     path = tmp_path / "sites.yaml"
     text = {"currency": "EUR", "sites": [lab, *others], "policy": {"cost_of_delay": 100000}}
     path.write_text(yaml.safe_dump(text))
-    jobs = lives(found, now)
+    jobs = lives(record, now)
     file = read_sites(str(path))
-    return compare(found, jobs, _scenario(jobs, file), policy_of(file), "lab")
+    return compare(record, jobs, _scenario(jobs, file), policy_of(file), "lab")
 
 
 def test_two_jobs_that_queued_for_hours_would_have_run_at_once_for_a_price(tmp_path: Path) -> None:
-    found = followed(
+    record = followed(
         seen("a", 8, "08:00:00", "", "12:00:00"),
         seen("b", 8, "08:30:00", "", "14:00:00"),
     )
-    found.see_pod(None, began("a", "08:00:00"))
-    found.see_pod(None, began("b", "12:00:00"))
+    record.see_pod(None, began("a", "08:00:00"))
+    record.see_pod(None, began("b", "12:00:00"))
     east = {"name": "east", "driver": "kubernetes", "offers": [RENTED], "maps": {"namespaces": {"vision": "vision"}}}
-    (day,) = report(found, tmp_path, east)
+    (day,) = report(record, tmp_path, east)
     assert (day.day, day.jobs, day.would_burst) == ("2026-11-16", 2, 1)
     assert day.waited_hours == 3.5
     assert day.saved_hours > 3
@@ -115,13 +115,13 @@ def test_two_jobs_that_queued_for_hours_would_have_run_at_once_for_a_price(tmp_p
 
 def test_one_that_may_not_leave_would_have_waited(tmp_path: Path) -> None:
     volume = {"name": "s", "persistentVolumeClaim": {"claimName": "scratch"}}
-    found = followed(
+    record = followed(
         seen("a", 8, "08:00:00", "", "12:00:00"),
         seen("b", 8, "08:30:00", "", "14:00:00", volumes=[volume]),
     )
-    found.see_pod(None, began("b", "12:00:00"))
+    record.see_pod(None, began("b", "12:00:00"))
     east = {"name": "east", "driver": "kubernetes", "offers": [RENTED], "maps": {"namespaces": {"vision": "vision"}}}
-    (day,) = report(found, tmp_path, east)
+    (day,) = report(record, tmp_path, east)
     assert (day.would_burst, day.stays_home, day.would_cost) == (0, 1, 0)
 
 
@@ -129,23 +129,23 @@ def test_what_runs_and_waits_is_judged_by_what_it_is_expected_to_take(tmp_path: 
     """Three of a kind took four hours; at noon the fourth has run for one, and the fifth has waited for two."""
     past = [seen(f"train-{k}", 8, f"0{k}:00:00", "", f"0{k + 4}:00:00", uid=f"u-{k}") for k in range(3)]
     runs, waits = seen("train-8", 8, "10:00:00", "", ""), seen("train-9", 8, "10:00:00", "", "")
-    for one in (runs, waits):
-        one["status"] = {}
-    found = followed(*past, runs, waits)
+    for job in (runs, waits):
+        job["status"] = {}
+    record = followed(*past, runs, waits)
     for k in range(3):
-        found.see_pod(None, began(f"u-{k}", f"0{k}:00:00"))
-    found.see_pod(None, began("train-8", "11:00:00"))
+        record.see_pod(None, began(f"u-{k}", f"0{k}:00:00"))
+    record.see_pod(None, began("train-8", "11:00:00"))
     noon = int(datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp() * 1000)
-    jobs = lives(found, noon)
-    assert {name: (one.phase, one.waited_ms // HOUR) for name, one in jobs.items() if one.phase != "ended"} == {
+    jobs = lives(record, noon)
+    assert {name: (life.phase, life.waited_ms // HOUR) for name, life in jobs.items() if life.phase != "ended"} == {
         "vision/train-8": ("running", 1),
         "vision/train-9": ("waiting", 2),
     }
-    ends = {name: one.job["status"]["completionTime"] for name, one in jobs.items()}
+    ends = {name: life.job["status"]["completionTime"] for name, life in jobs.items()}
     assert "2026-11-16T14" < ends["vision/train-8"] < "2026-11-16T17"
     assert "2026-11-16T14" < ends["vision/train-9"] < "2026-11-16T18"  # three are few, and it is careful
     east = {"name": "east", "driver": "kubernetes", "offers": [RENTED], "maps": {"namespaces": {"vision": "vision"}}}
-    (day,) = report(found, tmp_path, east, now=noon)
+    (day,) = report(record, tmp_path, east, now=noon)
     assert (day.jobs, day.running, day.waiting) == (5, 1, 1)
     assert day.would_burst >= 1
     assert day.waited_hours == 3
@@ -153,11 +153,11 @@ def test_what_runs_and_waits_is_judged_by_what_it_is_expected_to_take(tmp_path: 
 
 
 def test_two_jobs_of_one_name_one_after_the_other_are_two(tmp_path: Path) -> None:
-    found = followed(
+    record = followed(
         seen("a", 8, "08:00:00", "", "09:00:00", uid="u-1"),
         seen("a", 8, "10:00:00", "", "11:00:00", uid="u-2"),
     )
-    (day,) = report(found, tmp_path)
+    (day,) = report(record, tmp_path)
     assert day.jobs == 2
 
 

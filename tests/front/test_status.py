@@ -29,8 +29,8 @@ def written(phase: str, bound: str, *attempts: AttemptRow) -> str | None:
     annotations = {names.JOB: "j7"} | ({names.BINDING: binding(bound, "east/spot")} if bound else {})
     job = {"metadata": {"annotations": annotations}, "spec": {}}
     change = metadata_change(job, JobSnapshot(9, JobRow(**ROW, phase=phase), attempts, None))
-    found: str | None = change.get("metadata", {}).get("annotations", {}).get(names.BINDING, "")
-    return found
+    annotation: str | None = change.get("metadata", {}).get("annotations", {}).get(names.BINDING, "")
+    return annotation
 
 
 def test_an_ended_job_keeps_the_binding_it_has_also_one_that_never_began() -> None:
@@ -81,9 +81,11 @@ def status_of(phase: str, *attempts: AttemptRow, **more: Any) -> dict[str, Any]:
     earlier, pods, now = more.pop("earlier", Earlier()), more.pop("pods", None), more.pop("now", {})
     job = {"metadata": {}, "spec": more, "status": now}
     row = JobRow(**{**ROW, "ended_at": 9000 if phase in ("done", "failed") else None}, phase=phase)
-    found = shown(job, JobSnapshot(9, row, attempts, Why("Here", "Because.", 5000), earlier, pods=pods))
-    found["conditions"] = {one["type"]: (one["status"], one["reason"]) for one in found["conditions"]}
-    return found
+    status = shown(job, JobSnapshot(9, row, attempts, Why("Here", "Because.", 5000), earlier, pods=pods))
+    status["conditions"] = {
+        condition["type"]: (condition["status"], condition["reason"]) for condition in status["conditions"]
+    }
+    return status
 
 
 def test_a_running_job_shows_what_its_site_counts_on_top_of_earlier_attempts() -> None:
@@ -114,9 +116,9 @@ def test_an_end_has_kubernetes_own_reason_and_counts_and_ours_where_there_is_non
     last = PodCounts(2, 1, 1, "0,1", "3", "SuccessPolicy", "Matched rules at index 0")
     some = Earlier(succeeded=2, failed=1, completed_indexes="0,1", failed_indexes="3", last=last)
     indexed = {"completionMode": "Indexed", "completions": 4, "parallelism": 4, "backoffLimitPerIndex": 0}
-    found = status_of("done", over, earlier=some, **indexed)
-    assert found["conditions"]["Complete"] == found["conditions"]["SuccessCriteriaMet"] == ("True", "SuccessPolicy")
-    assert (found["succeeded"], found["completedIndexes"], found["failedIndexes"]) == (2, "0,1", "3")
+    status = status_of("done", over, earlier=some, **indexed)
+    assert status["conditions"]["Complete"] == status["conditions"]["SuccessCriteriaMet"] == ("True", "SuccessPolicy")
+    assert (status["succeeded"], status["completedIndexes"], status["failedIndexes"]) == (2, "0,1", "3")
     limit = Earlier(failed=1, last=PodCounts(failed=1, reason="BackoffLimitExceeded"))
     assert status_of("failed", over, earlier=limit)["conditions"]["Failed"] == ("True", "BackoffLimitExceeded")
     assert status_of("failed", over)["conditions"]["FailureTarget"] == ("True", "Failed")
@@ -127,7 +129,7 @@ def test_an_end_has_kubernetes_own_reason_and_counts_and_ours_where_there_is_non
 def test_a_job_that_waits_is_suspended_and_then_resumed_as_the_job_controller_says_it() -> None:
     waits = status_of("waiting")
     assert waits["conditions"]["Suspended"] == ("True", "JobSuspended")
-    said = {"conditions": [{"type": "Suspended", "status": "True", "reason": "JobSuspended", "message": ""}]}
-    runs = status_of("placed", attempt(1, "running", started=True), now=said)
+    status = {"conditions": [{"type": "Suspended", "status": "True", "reason": "JobSuspended", "message": ""}]}
+    runs = status_of("placed", attempt(1, "running", started=True), now=status)
     assert runs["conditions"]["Suspended"] == ("False", "JobResumed")
     assert "Suspended" not in status_of("placed", attempt(1, "running", started=True))["conditions"]

@@ -17,9 +17,9 @@ Json = dict[str, Any]
 
 
 def pods(here: Clustered, site: str = "lab") -> list[Json]:
-    found = here.clusters[site].get("-n", here.namespace, "pods")["items"]
+    listed = here.clusters[site].get("-n", here.namespace, "pods")["items"]
     return [
-        one for one in found if one["status"]["phase"] == "Running" and not one["metadata"].get("deletionTimestamp")
+        pod for pod in listed if pod["status"]["phase"] == "Running" and not pod["metadata"].get("deletionTimestamp")
     ]
 
 
@@ -48,12 +48,14 @@ def test_the_users_own_deadline_counts_over_attempts_and_fails_the_job(penstock:
             )
             assert condition(job, "FailureTarget")["reason"] == "DeadlineExceeded"
             first, second = (
-                int(one["metadata"]["annotations"][annotations.OWN_DEADLINE])
-                for one in sorted(here.executions("lab"), key=lambda one: str(one["metadata"]["creationTimestamp"]))
+                int(execution["metadata"]["annotations"][annotations.OWN_DEADLINE])
+                for execution in sorted(
+                    here.executions("lab"), key=lambda execution: str(execution["metadata"]["creationTimestamp"])
+                )
             )
             assert (first, second < 6) == (6, True)
             ours = job["metadata"]["annotations"][annotations.JOB]
-            assert [one.outcome for one in here.reader.attempts(ours)] == ["lost", "failed"]
+            assert [attempt.outcome for attempt in here.reader.attempts(ours)] == ["lost", "failed"]
             assert any("DeadlineExceeded" in line for line in here.why(ours))
 
     asyncio.run(tell())
@@ -77,9 +79,9 @@ def index(pod: Json) -> int:
 async def indexes_run(here: Clustered, *wanted: int, site: str = "lab") -> dict[int, Json]:
     """Wait until pods of these indexes run, and no others."""
     async with asyncio.timeout(LIMIT_S):
-        while tuple(sorted(found := {index(pod): pod for pod in pods(here, site)})) != wanted:
+        while tuple(sorted(by_index := {index(pod): pod for pod in pods(here, site)})) != wanted:
             await asyncio.sleep(0.1)
-    return found
+    return by_index
 
 
 def test_a_batch_shows_its_progress_loses_one_pod_alone_and_keeps_what_is_done_when_it_moves(penstock: Made) -> None:
@@ -88,9 +90,9 @@ def test_a_batch_shows_its_progress_loses_one_pod_alone_and_keeps_what_is_done_w
     async def tell() -> None:
         async with penstock() as here:
             here.apply(batch("a"))
-            await here.shows("a", lambda one: (one["status"].get("active"), one["status"].get("ready")) == (2, 2))
+            await here.shows("a", lambda shown: (shown["status"].get("active"), shown["status"].get("ready")) == (2, 2))
             finish(here, (await indexes_run(here, 0, 1))[0])
-            job = await here.shows("a", lambda one: one["status"].get("completedIndexes") == "0")
+            job = await here.shows("a", lambda shown: shown["status"].get("completedIndexes") == "0")
             assert (job["status"]["succeeded"], job["status"].get("failed", 0)) == (1, 0)
             running_pods = await indexes_run(here, 1, 2)
             evict(here, running_pods[2])
@@ -103,7 +105,9 @@ def test_a_batch_shows_its_progress_loses_one_pod_alone_and_keeps_what_is_done_w
             await here.plane.tell(e.MoveRequested(0, ours, "east/a100", by="t"))
             await here.starts(ours, "east")
             assert set(await indexes_run(here, 1, 2, site="east")) == {1, 2}
-            job = await here.shows("a", lambda one: binding(one)["site"] == "east" and one["status"].get("ready") == 2)
+            job = await here.shows(
+                "a", lambda shown: binding(shown)["site"] == "east" and shown["status"].get("ready") == 2
+            )
             assert (job["status"]["completedIndexes"], job["status"]["succeeded"]) == ("0", 1)
             async with asyncio.timeout(LIMIT_S):
                 while not complete(job := await here.shows("a", bool)):

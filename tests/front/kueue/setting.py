@@ -42,7 +42,9 @@ class KueueSetting:
         self.server: subprocess.Popen[str] | None = None
         self.namespace = self.lab.new_namespace()
         self.lab.apply(manifests.admission_check("penstock"), *map(runtime, RUNS_S))
-        self.lab.apply(*kueue.workers("multikueue", {name: one.kubeconfig for name, one in self.workers.items()}))
+        self.lab.apply(
+            *kueue.workers("multikueue", {name: cluster.kubeconfig for name, cluster in self.workers.items()})
+        )
         self.lab.apply(*kueue.queue(HOME, self.namespace, 8, ["penstock"], local=HOME))
         self.lab.apply(*kueue.queue(AWAY, self.namespace, 64, ["penstock", "multikueue"], local=AWAY))
         for worker in self.workers.values():
@@ -153,10 +155,10 @@ class KueueSetting:
 
     def until(self, holds: Callable[[], Any], what: str) -> Any:
         limit = time.monotonic() + LIMIT_S
-        while not (found := holds()):
+        while not (value := holds()):
             assert time.monotonic() < limit, f"{what}\n{self.state()}"
             time.sleep(0.2)
-        return found
+        return value
 
     def until_each(self, names: Iterable[str], holds: Callable[[str], Any], what: str) -> None:
         for name in names:

@@ -20,8 +20,8 @@ def test_a_workload_whose_owner_was_deleted_has_not_failed_and_waits_for_its_job
     """Kueue finishes it with a reason of its own before it goes, and its job was called failed."""
     gone = "its owner was deleted"
     assert seen_attempt(finished("OwnerNotFound"), "penstock") == SeenAttempt("j1.1", "running", detail=gone)
-    told = finished("OwnerNotFound", ending="stopped")
-    assert seen_attempt(told, "penstock") == SeenAttempt("j1.1", "stopped", detail=gone)
+    stopped = finished("OwnerNotFound", ending="stopped")
+    assert seen_attempt(stopped, "penstock") == SeenAttempt("j1.1", "stopped", detail=gone)
 
 
 def test_a_workload_without_a_mark_is_nobodys_attempt() -> None:

@@ -41,8 +41,8 @@ def test_through_multikueue_it_needs_a_worker_and_has_no_home() -> None:
 
 
 def test_labels_annotations_and_the_authors_own_bound_are_read_from_its_owner() -> None:
-    said = owner(600, "speech", run_time="30m", checkpoint_every="5m", data_class="personal", priority="7")
-    made = spec(pods(nodeSelector=H100), of=said)
+    job = owner(600, "speech", run_time="30m", checkpoint_every="5m", data_class="personal", priority="7")
+    made = spec(pods(nodeSelector=H100), of=job)
     assert (made.team, made.expected_run_ms, made.checkpoint_every_ms) == ("speech", 30 * MINUTE, 5 * MINUTE)
     assert (made.data_class, made.priority, made.gpu_models) == ("personal", 7, (GpuChoice("H100"),))
     assert made.lease_max_ms == 632 * SECOND  # ten minutes, and what the gate leaves unused

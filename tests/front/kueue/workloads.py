@@ -51,8 +51,8 @@ def workload(*sets: Json, **more: Any) -> Json:
     }
 
 
-def owner(seconds: int = 0, team: str = "", **said: str) -> Json:
+def owner(seconds: int = 0, team: str = "", **job_annotations: str) -> Json:
     """The PyTorchJob. `said`: our annotations, with `_` for `-`."""
     labels = ({MAX_SECONDS: str(seconds)} if seconds else {}) | ({annotations.QUEUE: team} if team else {})
-    marks = {f"penstock.dev/{key.replace('_', '-')}": text for key, text in said.items()}
+    marks = {f"penstock.dev/{key.replace('_', '-')}": text for key, text in job_annotations.items()}
     return {"metadata": {"name": "train", "namespace": "vision", "uid": "u1", "labels": labels, "annotations": marks}}

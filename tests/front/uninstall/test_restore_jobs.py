@@ -63,19 +63,19 @@ def test_what_waits_becomes_an_ordinary_job_and_what_runs_is_shown_to_its_end(
             first = await here.shows("b", waiting)
             here.manager.leave("lab")
             job = await here.shows(
-                "b", lambda one: complete(one) and one["metadata"]["uid"] != first["metadata"]["uid"]
+                "b", lambda shown: complete(shown) and shown["metadata"]["uid"] != first["metadata"]["uid"]
             )
             assert "managedBy" not in job["spec"] or job["spec"]["managedBy"] == "kubernetes.io/job-controller"
             await here.shows(
-                "a", lambda one: complete(one) and annotations.QUEUE not in one["metadata"].get("labels", {})
+                "a", lambda shown: complete(shown) and annotations.QUEUE not in shown["metadata"].get("labels", {})
             )
             async with asyncio.timeout(LIMIT_S):
                 await here.manager.controllers["lab"].left.wait()
             there = here.given.get("-n", here.namespace, "jobs,configmaps,leases", "--show-managed-fields=false")[
                 "items"
             ]
-            assert annotations.DOMAIN not in json.dumps([(one["metadata"], one.get("status")) for one in there])
-            assert {one["metadata"]["name"] for one in there} == {"a", "b", "kube-root-ca.crt"}
+            assert annotations.DOMAIN not in json.dumps([(item["metadata"], item.get("status")) for item in there])
+            assert {item["metadata"]["name"] for item in there} == {"a", "b", "kube-root-ca.crt"}
             assert here.phase("j0") == "done"
 
     asyncio.run(tell())
@@ -84,8 +84,10 @@ def test_what_waits_becomes_an_ordinary_job_and_what_runs_is_shown_to_its_end(
 def marks_in(here: Clustered, site: str) -> str:
     """Every word of ours in a cluster, as kubectl shows it."""
     there = here.clusters[site].get("-n", here.namespace, "jobs,pods,configmaps,leases")["items"]
-    found = [{key: said for key, said in one.items() if key != "spec" or one["kind"] == "Lease"} for one in there]
-    return "\n".join(line for line in json.dumps(found, indent=1).splitlines() if "penstock" in line)
+    trimmed = [
+        {key: value for key, value in item.items() if key != "spec" or item["kind"] == "Lease"} for item in there
+    ]
+    return "\n".join(line for line in json.dumps(trimmed, indent=1).splitlines() if "penstock" in line)
 
 
 def test_what_runs_elsewhere_ends_there_and_then_no_cluster_bears_a_mark_of_ours(
@@ -104,9 +106,9 @@ def test_what_runs_elsewhere_ends_there_and_then_no_cluster_bears_a_mark_of_ours
             for site in ("lab", "east"):
                 here.finish(site)
             await here.shows(
-                "b", lambda one: complete(one) and annotations.QUEUE not in (one["metadata"].get("labels") or {})
+                "b", lambda job: complete(job) and annotations.QUEUE not in (job["metadata"].get("labels") or {})
             )
-            await here.shows("c", lambda one: one["metadata"]["uid"] != first["metadata"]["uid"])
+            await here.shows("c", lambda job: job["metadata"]["uid"] != first["metadata"]["uid"])
             await left(here)
             assert [marks_in(here, site) for site in ("lab", "east")] == ["", ""]
             assert here.phase("j1") == "done"
@@ -129,7 +131,7 @@ def test_what_keeps_checkpoints_is_brought_home_and_shown_to_its_end(clustered: 
             await here.shows("b", complete)
             await left(here)
             tries = here.reader.attempts("j1")
-            assert [(one.site, one.outcome) for one in tries] == [("east", "stopped"), ("lab", "done")]
+            assert [(attempt.site, attempt.outcome) for attempt in tries] == [("east", "stopped"), ("lab", "done")]
             assert [marks_in(here, site) for site in ("lab", "east")] == ["", ""]
 
     asyncio.run(tell())
@@ -140,16 +142,16 @@ def test_what_is_still_there_is_named(clustered: Callable[..., Clustered]) -> No
 
     async def tell() -> None:
         async with clustered() as here:
-            told = await here.plane.submit(JobSpec(8, user="ada"), Work((), image="x"))
-            await here.ends(told.answer, "placed")
+            accepted = await here.plane.submit(JobSpec(8, user="ada"), Work((), image="x"))
+            await here.ends(accepted.answer, "placed")
             here.manager.leave("lab")
             controller = here.manager.controllers["lab"]
             async with asyncio.timeout(LIMIT_S):
                 while not controller.sweep.remains:
                     await asyncio.sleep(0.05)
-            name = annotations.execution_name(here.plane.installation, f"{told.answer}.1")
+            name = annotations.execution_name(here.plane.installation, f"{accepted.answer}.1")
             assert controller.sweep.remains == [f"Job {here.namespace}/{name}, whose end is not on record yet"]
-            await here.plane.tell(e.CancelRequested(0, told.answer))
+            await here.plane.tell(e.CancelRequested(0, accepted.answer))
             await left(here)
 
     asyncio.run(tell())
