@@ -29,20 +29,20 @@ def assert_true(history: MonthHistory, month: GeneratedMonth, within: float = 0.
     """Waits and demand of the report are those of the month, within five hundredths."""
     from penstock.assess.waits import waits_of
 
-    found, waits = waits_of(history), month.waits_ms
-    assert found.all.jobs == len(month.jobs)
-    near(found.all.sum_ms, sum(waits), within)
-    near(found.all.p95_ms, quantile(waits, 950), within, least=2 * MINUTE)
-    near(found.all.median_ms, quantile(waits, 500), within, least=2 * MINUTE)
-    near(found.demand.gpu_hours, gpu_hours(month), within)
+    measured, waits = waits_of(history), month.waits_ms
+    assert measured.all.jobs == len(month.jobs)
+    near(measured.all.sum_ms, sum(waits), within)
+    near(measured.all.p95_ms, quantile(waits, 950), within, least=2 * MINUTE)
+    near(measured.all.median_ms, quantile(waits, 500), within, least=2 * MINUTE)
+    near(measured.demand.gpu_hours, gpu_hours(month), within)
 
 
 def gpu_hours(month: GeneratedMonth) -> float:
     return sum(job.job.spec.gpus * job.job.run_ms for job in month.jobs) / HOUR
 
 
-def near(found: float, truth: float, within: float, least: float = 1.0) -> None:
-    assert abs(found - truth) <= max(least, within * truth), f"{found:,} is not near {truth:,}"
+def near(measured: float, truth: float, within: float, least: float = 1.0) -> None:
+    assert abs(measured - truth) <= max(least, within * truth), f"{measured:,} is not near {truth:,}"
 
 
 # --- sacct ------------------------------------------------------------------------------------------------------------

@@ -24,33 +24,33 @@ def coming(history: MonthHistory) -> ComingDemand:
 
 
 def test_days_that_are_all_the_same_go_on_without_a_spread() -> None:
-    found = coming(replace(office_hours(), owned=()))
+    forecast = coming(replace(office_hours(), owned=()))
     wanted = [8.0 if 9 <= hour % 24 < 17 else 0.0 for hour in range(72)]
-    assert [hour.at for hour in found.hours] == [(DAYS * 24 + hour) * HOUR for hour in range(72)]
+    assert [hour.at for hour in forecast.hours] == [(DAYS * 24 + hour) * HOUR for hour in range(72)]
     for level in ("p10", "p50", "p90"):
-        assert [getattr(hour, level) for hour in found.hours] == pytest.approx(wanted)
-    assert [(day.label, day.hours_above, day.hours_above_p90) for day in found.by_day] == [
+        assert [getattr(hour, level) for hour in forecast.hours] == pytest.approx(wanted)
+    assert [(day.label, day.hours_above, day.hours_above_p90) for day in forecast.by_day] == [
         (f"day {DAYS + k}", 0, 0) for k in (1, 2, 3)
     ]
-    assert [(day.mean, day.busiest, day.busiest_p90) for day in found.by_day] == [pytest.approx((8 / 3, 8, 8))] * 3
-    assert [gpus for _, gpus in found.before] == pytest.approx(wanted[:24] * 7)
-    assert (found.known_hours, found.owned_gpus, found.held) == (DAYS * 24, 8, found.checked)
+    assert [(day.mean, day.busiest, day.busiest_p90) for day in forecast.by_day] == [pytest.approx((8 / 3, 8, 8))] * 3
+    assert [gpus for _, gpus in forecast.before] == pytest.approx(wanted[:24] * 7)
+    assert (forecast.known_hours, forecast.owned_gpus, forecast.held) == (DAYS * 24, 8, forecast.checked)
 
 
 def test_hours_above_what_is_owned_are_counted_likely_and_possible() -> None:
     """One day in five wants more than is owned. The nearest hours are surer than that."""
     busy = [job(k, submit=24 * k, start=24 * k, run=24, gpus=12 if k % 5 == 2 else 6) for k in range(20)]
-    found = coming(month(busy, gpus=8, days=20))
-    assert [(day.hours_above, day.hours_above_p90) for day in found.by_day] == [(0, 13), (0, 24), (0, 24)]
-    assert all(hour.p10 <= hour.p50 <= hour.p90 for hour in found.hours)
+    forecast = coming(month(busy, gpus=8, days=20))
+    assert [(day.hours_above, day.hours_above_p90) for day in forecast.by_day] == [(0, 13), (0, 24), (0, 24)]
+    assert all(hour.p10 <= hour.p50 <= hour.p90 for hour in forecast.hours)
 
 
 def test_too_short_a_history_has_no_forecast_and_says_so() -> None:
-    found = coming(office_hours(days=2))
-    assert (found.hours, found.by_day, found.before) == ((), (), ())
-    assert found.why_none == "it needs 72 whole hours of history, and 48 were seen"
+    forecast = coming(office_hours(days=2))
+    assert (forecast.hours, forecast.by_day, forecast.before) == ((), (), ())
+    assert forecast.why_none == "it needs 72 whole hours of history, and 48 were seen"
     report = assess(office_hours(days=2), gpu_hour=None, currency="USD")
-    assert sentences.coming(report) == [f"No forecast: {found.why_none}."]
+    assert sentences.coming(report) == [f"No forecast: {forecast.why_none}."]
 
 
 def test_a_shorter_history_has_a_shorter_forecast() -> None:
@@ -74,13 +74,13 @@ def test_a_run_that_goes_on_and_a_queued_job_are_wanted_now() -> None:
     running = job(90, submit=ends - 30, start=ends - 10, run=10, gpus=4, cut="end", outcome="running")
     queued = job(91, submit=ends - 1, start=0, run=0, gpus=2, outcome="queued", started_at=None, ended_at=None)
     plain = coming(office_hours())
-    found = coming(month([*sorted(office_hours().jobs, key=lambda one: one.id), running, queued], days=DAYS))
-    assert found.before[-1][1] == plain.before[-1][1] + 2
-    assert found.before[-29][1] == plain.before[-29][1] + 4
+    forecast = coming(month([*sorted(office_hours().jobs, key=lambda record: record.id), running, queued], days=DAYS))
+    assert forecast.before[-1][1] == plain.before[-1][1] + 2
+    assert forecast.before[-29][1] == plain.before[-29][1] + 4
 
 
 def test_without_any_run_there_is_no_forecast() -> None:
-    lost = replace(office_hours(), jobs=tuple(replace(one, ended_at=None) for one in office_hours().jobs))
+    lost = replace(office_hours(), jobs=tuple(replace(record, ended_at=None) for record in office_hours().jobs))
     assert coming(lost).why_none == "no job's start and end were seen"
 
 

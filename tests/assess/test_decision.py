@@ -63,8 +63,8 @@ def job(k: int, *, submit: float, start: float, run: float, gpus: int = 8, **mor
 def month(jobs: Iterable[JobRecord], gpus: int = 8, days: int = 4) -> MonthHistory:
     some = tuple(jobs)
     coverage = Coverage(source="here", from_at=0, to_at=days * DAY, jobs=len(some))
-    found = join([SourceReading(coverage, some, (OwnedGpus(0, gpus, "H100"),), "told", calendar=False)])
-    return replace(found, from_at=0, to_at=days * DAY)
+    history = join([SourceReading(coverage, some, (OwnedGpus(0, gpus, "H100"),), "told", calendar=False)])
+    return replace(history, from_at=0, to_at=days * DAY)
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +73,8 @@ def generated() -> tuple[GeneratedMonth, Assessment]:
     return truth, assess(join([demo_reading(truth)]), DecisionOptions(own_cost=COST))
 
 
-def figures(found: Assessment, name: str) -> ReplayFigures:
-    way = found.ways.way(name)
+def figures(assessment: Assessment, name: str) -> ReplayFigures:
+    way = assessment.ways.way(name)
     assert way is not None
     return way.measured
 
@@ -91,9 +91,9 @@ def two_at_once(**more: Any) -> MonthHistory:
 
 
 def test_each_way_has_the_money_and_delay_that_follow_from_the_month() -> None:
-    found = assess(two_at_once(), DecisionOptions(own_cost=COST))
+    assessment = assess(two_at_once(), DecisionOptions(own_cost=COST))
     owned = 8 * 24 * OWN_HOUR
-    was, bought, cloud = (figures(found, name) for name in (AS_IT_WAS, BOUGHT, CLOUD))
+    was, bought, cloud = (figures(assessment, name) for name in (AS_IT_WAS, BOUGHT, CLOUD))
     assert (was.money, was.mean_delay_h, was.p95_delay_h) == pytest.approx((owned, 5, 10))
     assert was.to_model_h == pytest.approx(15)
     assert (bought.money, bought.mean_delay_h) == pytest.approx((2 * owned, 0))
@@ -113,44 +113,46 @@ def test_a_burst_happens_only_where_delay_costs_more_than_renting() -> None:
 
 
 def test_a_cap_keeps_rent_below_it() -> None:
-    found = assess(two_at_once(), DecisionOptions(own_cost=COST, cost_of_delay="200", cap="300"))
-    assert figures(found, BURST).rent <= 300
+    assessment = assess(two_at_once(), DecisionOptions(own_cost=COST, cost_of_delay="200", cap="300"))
+    assert figures(assessment, BURST).rent <= 300
 
 
 def test_reclaiming_idle_gpus_ends_the_wait_for_nothing() -> None:
     idle = two_at_once(idle_gpu_ms=8 * 6 * HOUR, measured_gpu_ms=8 * 10 * HOUR, used_gpu_ms=8 * 4 * HOUR)
-    found = assess(idle, DecisionOptions(own_cost=COST, cost_of_delay="200"))
-    was, reclaimed = figures(found, AS_IT_WAS), figures(found, RECLAIMED)
+    assessment = assess(idle, DecisionOptions(own_cost=COST, cost_of_delay="200"))
+    was, reclaimed = figures(assessment, AS_IT_WAS), figures(assessment, RECLAIMED)
     assert reclaimed.money == was.money
     assert (was.mean_delay_h, reclaimed.mean_delay_h) == pytest.approx((5, 2))
-    assert any(line.startswith("Reclaim idle GPUs first") for line in found.decision.says)
+    assert any(line.startswith("Reclaim idle GPUs first") for line in assessment.decision.says)
 
 
 def test_nothing_measured_leaves_a_way_out_and_says_so() -> None:
-    found = assess(two_at_once(), DecisionOptions(own_cost=COST))
-    assert [way.name for way in found.ways.ways] == [name for name in LABELS if name != RECLAIMED]
-    assert found.ways.left_out[0].startswith("Idle GPUs reclaimed is left out: nobody measured")
+    assessment = assess(two_at_once(), DecisionOptions(own_cost=COST))
+    assert [way.name for way in assessment.ways.ways] == [name for name in LABELS if name != RECLAIMED]
+    assert assessment.ways.left_out[0].startswith("Idle GPUs reclaimed is left out: nobody measured")
 
 
 def test_a_month_without_a_wait_needs_nothing() -> None:
     calm = month([job(k, submit=12 * k, start=12 * k, run=2) for k in range(6)])
-    found = assess(calm, DecisionOptions(own_cost=COST))
-    assert found.decision.answer == "no-go"
-    assert found.decision.says[0].startswith("Do nothing")
-    assert found.decision.says[1:] == ("For money alone, all in the cloud would cost $799.84 less.",)
+    assessment = assess(calm, DecisionOptions(own_cost=COST))
+    assert assessment.decision.answer == "no-go"
+    assert assessment.decision.says[0].startswith("Do nothing")
+    assert assessment.decision.says[1:] == ("For money alone, all in the cloud would cost $799.84 less.",)
 
 
 def test_jobs_that_mount_volumes_stay_at_home() -> None:
     tied = month([job(k, submit=1, start=1 + 10 * k, run=10, volumes=("scratch",)) for k in range(2)])
-    found = assess(tied, DecisionOptions(own_cost=COST, cost_of_delay="2000", cap="10000000"))
-    assert figures(found, BURST).rent == 0
-    assert "2 jobs stay at home" in " ".join(found.ways.notes)
+    assessment = assess(tied, DecisionOptions(own_cost=COST, cost_of_delay="2000", cap="10000000"))
+    assert figures(assessment, BURST).rent == 0
+    assert "2 jobs stay at home" in " ".join(assessment.ways.notes)
 
 
 def test_cut_runs_widen_the_ranges() -> None:
     jobs = [job(k, submit=k / 10, start=10 * k, run=10) for k in range(4)]
     whole = assess(month(jobs), DecisionOptions(own_cost=COST))
-    cut = assess(month([*jobs[:2], *(replace(one, cut="end") for one in jobs[2:])]), DecisionOptions(own_cost=COST))
+    cut = assess(
+        month([*jobs[:2], *(replace(record, cut="end") for record in jobs[2:])]), DecisionOptions(own_cost=COST)
+    )
     first, second = whole.ways.way(AS_IT_WAS), cut.ways.way(AS_IT_WAS)
     assert first is not None
     assert second is not None
@@ -161,24 +163,24 @@ def test_cut_runs_widen_the_ranges() -> None:
 def test_carbon_is_counted_only_where_it_is_known() -> None:
     unknown = assess(two_at_once(), DecisionOptions(own_cost=COST))
     assert [way.co2_kg for way in unknown.ways.ways] == [None] * 5
-    found = assess(two_at_once(), DecisionOptions(grid=100, cloud_grid=10, own_cost=("watts=1000", "pue=1")))
-    was = found.ways.way(AS_IT_WAS)
+    assessment = assess(two_at_once(), DecisionOptions(grid=100, cloud_grid=10, own_cost=("watts=1000", "pue=1")))
+    was = assessment.ways.way(AS_IT_WAS)
     assert was is not None
     assert was.co2_kg == pytest.approx(8 * 24 * 0.1)
 
 
 def test_the_replay_of_a_generated_month_is_near_its_truth(generated: tuple[GeneratedMonth, Assessment]) -> None:
     """Savings follow from waits, rent and demand; the truth of each is known."""
-    truth, found = generated
-    report = found.report
-    gpu_hours = sum(one.job.spec.gpus * one.job.run_ms for one in truth.jobs) / HOUR
-    starts = sum(one.job.spec.gpus for one in truth.jobs) * 5 / 60
-    cloud = figures(found, CLOUD)
+    truth, assessment = generated
+    report = assessment.report
+    gpu_hours = sum(ran.job.spec.gpus * ran.job.run_ms for ran in truth.jobs) / HOUR
+    starts = sum(ran.job.spec.gpus for ran in truth.jobs) * 5 / 60
+    cloud = figures(assessment, CLOUD)
     assert cloud.gpu_hours_rented == pytest.approx(gpu_hours, rel=0.05)
     assert cloud.rent >= (gpu_hours + starts) * RENT_HOUR * 0.95  # nodes of 1, 4 and 8 GPUs are a little too large
     owned = truth.owned_gpus * (report.to_at - report.from_at) / HOUR * OWN_HOUR
-    assert figures(found, AS_IT_WAS).money == pytest.approx(owned)
-    assert found.buy_or_rent.all_rented == pytest.approx(
+    assert figures(assessment, AS_IT_WAS).money == pytest.approx(owned)
+    assert assessment.buy_or_rent.all_rented == pytest.approx(
         report.waits.demand.gpu_hours * RENT_HOUR * 365 * DAY / (report.to_at - report.from_at), rel=0.05
     )
 
@@ -187,10 +189,10 @@ def test_as_it_was_is_replayed_in_the_order_that_is_nearer_to_what_was_seen() ->
     """One node, so that no GPU is free in pieces: the replay's waits are the month's own."""
     truth = generated_month(3, jobs=80, days=6)
     assert truth.owned_gpus == 8
-    found = assess(join([demo_reading(truth)]), DecisionOptions(own_cost=COST))
-    assert not found.ways.setting.overtakes
+    assessment = assess(join([demo_reading(truth)]), DecisionOptions(own_cost=COST))
+    assert not assessment.ways.setting.overtakes
     seen = sum(truth.waits_ms) / len(truth.jobs) / HOUR
-    assert figures(found, AS_IT_WAS).mean_delay_h == pytest.approx(seen, rel=0.05)
+    assert figures(assessment, AS_IT_WAS).mean_delay_h == pytest.approx(seen, rel=0.05)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -243,11 +245,11 @@ def test_reclaimed_gpus_may_go_to_small_jobs_that_overtake_a_wide_one_and_the_re
         job(3, submit=1, start=4, run=1, gpus=16),
         job(4, submit=3, start=5, run=10),
     ]
-    found = assess(month(jobs, gpus=16), DecisionOptions(own_cost=COST))
-    assert found.ways.setting.overtakes
-    assert figures(found, AS_IT_WAS).delay_h == pytest.approx(3 + 2)
-    assert figures(found, RECLAIMED).delay_h == pytest.approx(12)
-    assert OVERTAKEN in found.ways.notes
+    assessment = assess(month(jobs, gpus=16), DecisionOptions(own_cost=COST))
+    assert assessment.ways.setting.overtakes
+    assert figures(assessment, AS_IT_WAS).delay_h == pytest.approx(3 + 2)
+    assert figures(assessment, RECLAIMED).delay_h == pytest.approx(12)
+    assert OVERTAKEN in assessment.ways.notes
     calm = assess(month(jobs[:2], gpus=16), DecisionOptions(own_cost=COST))
     assert OVERTAKEN not in calm.ways.notes
 
@@ -259,16 +261,18 @@ def test_dealing_anew_keeps_the_work_of_each_job() -> None:
     trace = replayable(join([demo_reading(generated_month(2, jobs=200, days=5))]))
     dealt = dealt_anew(trace.jobs, 1)
     assert dealt != trace.jobs
-    assert sum(one.run_ms * one.spec.gpus for one in dealt) == sum(one.run_ms * one.spec.gpus for one in trace.jobs)
+    assert sum(traced.run_ms * traced.spec.gpus for traced in dealt) == sum(
+        traced.run_ms * traced.spec.gpus for traced in trace.jobs
+    )
     assert dealt == dealt_anew(trace.jobs, 1)
-    assert [one.submit_at for one in dealt] == [one.submit_at for one in trace.jobs]
+    assert [traced.submit_at for traced in dealt] == [traced.submit_at for traced in trace.jobs]
 
 
 def test_a_slice_is_the_middle_and_begins_at_zero() -> None:
     trace = replayable(join([demo_reading(generated_month(2, jobs=200, days=5))]))
     part = slice_of(trace.jobs, 50)
     assert (len(part), part[0].submit_at) == (50, 0)
-    assert [one.id for one in part] == [one.id for one in trace.jobs[75:125]]
+    assert [traced.id for traced in part] == [traced.id for traced in trace.jobs[75:125]]
     assert slice_of(trace.jobs, 500) == trace.jobs
 
 
@@ -293,25 +297,25 @@ def test_what_is_always_wanted_is_cheaper_owned_and_what_seldom_is_rented() -> N
     rent, own = quote("H100"), own_cost("H100", COST)
     assert rent is not None
     hours = [30.0 if k % 10 == 0 else 10.0 for k in range(720)]
-    found = buy_or_rent(hours, 16, rent, own, None)
-    assert found.today.break_even == pytest.approx(OWN_HOUR / RENT_HOUR, rel=0.001)
-    assert (found.today.best_gpus, found.best.gpus) == (10, 10)
-    assert found.best.served == pytest.approx(10 / 12)
-    assert found.best.cost == pytest.approx(10 * OWN_HOUR * 8760 + 2 * RENT_HOUR * 8760, rel=0.001)
-    assert found.all_rented == pytest.approx(12 * RENT_HOUR * 8760, rel=0.001)
-    assert found.all_owned == pytest.approx(30 * OWN_HOUR * 8760, rel=0.001)
-    assert found.eighty.gpus == 10
-    assert min(cost for _, cost in found.today.points) == pytest.approx(found.today.best_cost)
+    comparison = buy_or_rent(hours, 16, rent, own, None)
+    assert comparison.today.break_even == pytest.approx(OWN_HOUR / RENT_HOUR, rel=0.001)
+    assert (comparison.today.best_gpus, comparison.best.gpus) == (10, 10)
+    assert comparison.best.served == pytest.approx(10 / 12)
+    assert comparison.best.cost == pytest.approx(10 * OWN_HOUR * 8760 + 2 * RENT_HOUR * 8760, rel=0.001)
+    assert comparison.all_rented == pytest.approx(12 * RENT_HOUR * 8760, rel=0.001)
+    assert comparison.all_owned == pytest.approx(30 * OWN_HOUR * 8760, rel=0.001)
+    assert comparison.eighty.gpus == 10
+    assert min(cost for _, cost in comparison.today.points) == pytest.approx(comparison.today.best_cost)
 
 
 def test_a_newer_generation_is_counted_in_todays_speed() -> None:
     rent, own, new = quote("H100"), own_cost("H100", ()), quote("B200")
     assert rent is not None
     assert new is not None
-    found = buy_or_rent([10.0] * 720, 16, rent, own, (new, own_cost("B200", ())))
-    assert found.newer is not None
-    assert found.newer.speed == pytest.approx(2.2, rel=0.01)
-    assert found.newer.best_cost < found.today.best_cost
+    comparison = buy_or_rent([10.0] * 720, 16, rent, own, (new, own_cost("B200", ())))
+    assert comparison.newer is not None
+    assert comparison.newer.speed == pytest.approx(2.2, rel=0.01)
+    assert comparison.newer.best_cost < comparison.today.best_cost
 
 
 def test_where_owning_is_dearer_nothing_is_owned() -> None:
@@ -326,7 +330,7 @@ def test_the_pilot_is_a_job_that_waits_and_can_leave() -> None:
     tied = [job(10 + k, submit=20 * k, start=20 * k + 9, run=4, key="b/tied", volumes=("scratch",)) for k in range(4)]
     short = [job(20 + k, submit=20 * k, start=20 * k + 1, run=0.1, key="c/short") for k in range(4)]
     report = assess(month([*waits, *tied, *short], gpus=16), DecisionOptions(own_cost=COST)).pilot
-    assert [(one.key, one.fits) for one in report.ranked] == [
+    assert [(template.key, template.fits) for template in report.ranked] == [
         ("a/train", True),
         ("b/tied", False),
         ("c/short", False),
@@ -371,20 +375,20 @@ def test_crossings_are_where_the_line_is_zero() -> None:
 
 
 def test_the_cost_of_delay_flips_where_rent_equals_delay() -> None:
-    found = assess(two_at_once(), DecisionOptions(own_cost=COST, cost_of_delay="200", cap="10000000"))
-    flip = found.decision.flips[0]
-    burst, was = figures(found, "spot"), figures(found, AS_IT_WAS)
+    assessment = assess(two_at_once(), DecisionOptions(own_cost=COST, cost_of_delay="200", cap="10000000"))
+    flip = assessment.decision.flips[0]
+    burst, was = figures(assessment, "spot"), figures(assessment, AS_IT_WAS)
     assert flip.flips_at[0] == pytest.approx(burst.rent / (was.delay_h - burst.delay_h), rel=0.05)
-    assert [one.here for one in found.decision.flips] == pytest.approx([200, RENT_HOUR, 8], rel=0.001)
+    assert [one.here for one in assessment.decision.flips] == pytest.approx([200, RENT_HOUR, 8], rel=0.001)
 
 
 def test_each_flip_says_which_way_is_better_beyond_it() -> None:
-    found = assess(two_at_once(), DecisionOptions(own_cost=COST, cost_of_delay="200", cap="10000000"))
-    by_delay, by_rent, by_owned = found.decision.flips
+    assessment = assess(two_at_once(), DecisionOptions(own_cost=COST, cost_of_delay="200", cap="10000000"))
+    by_delay, by_rent, by_owned = assessment.decision.flips
     assert by_delay.beyond[0] == ("below", "As it was")
     assert by_rent.beyond == (("below", "All in the cloud"), ("above", "More GPUs bought"))
     assert len(by_owned.beyond) == len(by_owned.flips_at)
-    assert "It flips at $20.88; below that, best: as it was." in page(found)
+    assert "It flips at $20.88; below that, best: as it was." in page(assessment)
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

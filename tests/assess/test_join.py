@@ -37,8 +37,8 @@ def job(name: str = "lab/a", **more: object) -> JobRecord:
 
 
 def reading(source: str, *jobs: JobRecord, **more: object) -> SourceReading:
-    told = tuple(replace(one, source=source) for one in jobs)
-    return replace(SourceReading(coverage_of(source, told), told), **more)  # type: ignore[arg-type]
+    records = tuple(replace(record, source=source) for record in jobs)
+    return replace(SourceReading(coverage_of(source, records), records), **more)  # type: ignore[arg-type]
 
 
 def report_of(*readings: SourceReading) -> AssessReport:
@@ -75,9 +75,9 @@ def test_sources_that_differ_are_named_and_the_better_one_is_used() -> None:
         [reading("cluster lab", job(), owned=owned), reading("Prometheus p", late, owned=(OwnedGpus(ZERO, 16),))]
     )
     assert (history.jobs[0].started_at, history.jobs[0].gpus) == (ZERO + HOUR, 8)
-    told = sentences.not_seen(assess(history, gpu_hour=None, currency="USD"))[-3:]
+    lines = sentences.not_seen(assess(history, gpu_hour=None, currency="USD"))[-3:]
     both = "cluster lab and Prometheus p differ"
-    assert told == [
+    assert lines == [
         f"{both} in width for 1 job, by up to 4 GPUs (lab/a); the first is used.",
         f"{both} by 8 owned GPUs; the first is used.",
         f"{both} on when a job started for 1 job, by up to 20 min (lab/a); the first is used.",
@@ -86,10 +86,10 @@ def test_sources_that_differ_are_named_and_the_better_one_is_used() -> None:
 
 def test_a_second_run_of_the_same_name_is_another_job_and_a_uid_is_the_same_one() -> None:
     earlier = job(submitted_at=ZERO - DAY, started_at=ZERO - DAY, ended_at=ZERO - DAY + HOUR)
-    found = join([reading("cluster lab", job()), reading("Prometheus p", earlier, job("lab/a#2"))]).jobs
-    assert [one.source for one in found] == ["Prometheus p", "cluster lab + Prometheus p"]
-    found = join([reading("journal j", job("x", uid="7")), reading("cluster lab", job("lab/a", uid="7"))]).jobs
-    assert len(found) == 1
+    jobs = join([reading("cluster lab", job()), reading("Prometheus p", earlier, job("lab/a#2"))]).jobs
+    assert [record.source for record in jobs] == ["Prometheus p", "cluster lab + Prometheus p"]
+    jobs = join([reading("journal j", job("x", uid="7")), reading("cluster lab", job("lab/a", uid="7"))]).jobs
+    assert len(jobs) == 1
 
 
 def test_clocks_that_cannot_be_compared_and_sources_without_a_job_are_refused() -> None:
@@ -104,7 +104,7 @@ def test_a_span_leaves_out_what_lies_outside_of_it() -> None:
     across = job("lab/across", submitted_at=ZERO - DAY, started_at=ZERO - HOUR, ended_at=ZERO + HOUR)
     late = job("lab/late", submitted_at=ZERO + DAY, started_at=ZERO + DAY, ended_at=ZERO + DAY + HOUR)
     history = join([reading("sacct a", early, across, job(), late)], ZERO, ZERO + DAY)
-    assert [one.id for one in history.jobs] == ["lab/across", "lab/a"]
+    assert [record.id for record in history.jobs] == ["lab/across", "lab/a"]
     report = assess(history, gpu_hour=None, currency="USD")
     assert (report.use.total.allocated, report.waits.all.jobs) == (8 + 16, 1)
     with pytest.raises(BadInput, match="None of the 1 jobs that were seen lies between"):
@@ -122,8 +122,8 @@ def test_one_wrong_time_does_not_make_a_report_of_decades() -> None:
 
 
 def test_a_month_without_a_wait_says_so() -> None:
-    told = sentences.waits(report_of(reading("cluster lab", job(started_at=ZERO + MINUTE))))
-    assert told[0] == (
+    lines = sentences.waits(report_of(reading("cluster lab", job(started_at=ZERO + MINUTE))))
+    assert lines[0] == (
         "A month without a wait: 0 of 1 job whose wait is known waited longer than 5 min. For the sake of waits"
         " nothing needs to change."
     )
@@ -132,9 +132,9 @@ def test_a_month_without_a_wait_says_so() -> None:
 def test_unknown_waits_widen_the_range_and_are_never_filled_in() -> None:
     known = [job(f"lab/{k}") for k in range(3)]
     unknown = [job(f"lab/u{k}", started_by="job") for k in range(2)]
-    found = report_of(reading("cluster lab", *known, *unknown)).waits
-    assert (found.all.jobs, found.unknown, found.all.median_ms) == (3, 2, HOUR)
-    assert (found.median.low_ms, found.median.high_ms) == (HOUR, HOUR)
+    waits = report_of(reading("cluster lab", *known, *unknown)).waits
+    assert (waits.all.jobs, waits.unknown, waits.all.median_ms) == (3, 2, HOUR)
+    assert (waits.median.low_ms, waits.median.high_ms) == (HOUR, HOUR)
     more = report_of(reading("cluster lab", *known[:1], *unknown)).waits
     assert (more.median.low_ms, more.median.high_ms) == (0, HOUR)
 
@@ -154,7 +154,7 @@ def test_a_generated_month_is_reported_as_it_was(seed: int) -> None:
     history = join([demo_reading(month)])
     months.assert_true(history, month, within=0.001)
     use = assess(history, gpu_hour=None, currency="USD").use
-    used = sum(one.job.spec.gpus * one.job.run_ms * one.used_permille for one in month.jobs) / 1000 / HOUR
+    used = sum(ran.job.spec.gpus * ran.job.run_ms * ran.used_permille for ran in month.jobs) / 1000 / HOUR
     months.near(use.total.used, used, 0.001)
     months.near(use.total.allocated, months.gpu_hours(month), 0.001)
     months.near(sum(row.allocated for row in use.by_day), use.total.allocated, 0.001)
@@ -169,34 +169,35 @@ def covered(seed: int) -> bool:
     month = generated_month(seed, jobs=150, days=6)
     cut_at = month.jobs[100].submitted_at
     whole = demo_reading(month)
-    seen = [_cut(one, cut_at) for one in whole.jobs if (one.submitted_at or 0) <= cut_at]
+    seen = [_cut(record, cut_at) for record in whole.jobs if (record.submitted_at or 0) <= cut_at]
     thinned = tuple(
-        replace(one, started_by="job") if one.started_at and k % 7 == seed % 7 else one for k, one in enumerate(seen)
+        replace(record, started_by="job") if record.started_at and k % 7 == seed % 7 else record
+        for k, record in enumerate(seen)
     )
     cover = replace(whole.coverage, to_at=cut_at)
-    found = report_of(replace(whole, jobs=thinned, coverage=cover, measured=())).waits
-    truth = sorted(one.started_at - one.submitted_at for one in month.jobs if one.submitted_at <= cut_at)
-    stated = [(500, found.median), (950, found.p95)]
+    waits = report_of(replace(whole, jobs=thinned, coverage=cover, measured=())).waits
+    truth = sorted(ran.started_at - ran.submitted_at for ran in month.jobs if ran.submitted_at <= cut_at)
+    stated = [(500, waits.median), (950, waits.p95)]
     return all(
         wide.low_ms <= quantile(truth, permille) <= (NEVER if wide.high_ms is None else wide.high_ms)
         for permille, wide in stated
     )
 
 
-def _cut(one: JobRecord, at: int) -> JobRecord:
-    if (one.started_at or 0) > at:
-        return replace(one, started_at=None, ended_at=None, started_by="", ended_by="", outcome="queued")
-    return replace(one, ended_at=at, cut="end", outcome="running") if (one.ended_at or 0) > at else one
+def _cut(record: JobRecord, at: int) -> JobRecord:
+    if (record.started_at or 0) > at:
+        return replace(record, started_at=None, ended_at=None, started_by="", ended_by="", outcome="queued")
+    return replace(record, ended_at=at, cut="end", outcome="running") if (record.ended_at or 0) > at else record
 
 
 def test_redacted_reports_hold_no_name() -> None:
     whole = join([demo_reading(generated_month(0, jobs=50, days=4))])
     hidden = redact(whole, b"k" * 32)
     text = repr(hidden)
-    for one in whole.jobs:
-        for name in (one.id, one.name, one.team, one.user, one.key):
+    for named in whole.jobs:
+        for name in (named.id, named.name, named.team, named.user, named.key):
             assert name not in text
-    assert len({one.team for one in hidden.jobs}) == len({one.team for one in whole.jobs})
+    assert len({record.team for record in hidden.jobs}) == len({record.team for record in whole.jobs})
     assert redact(whole, b"l" * 32).jobs[0].team != hidden.jobs[0].team
 
 

@@ -16,9 +16,9 @@ def vague(record: JobRecord) -> JobRecord:
     return replace(record, started_at=record.submitted_at, started_by="job")
 
 
-def starts(jobs: list[JobRecord], one: JobRecord) -> list[float]:
-    found = Neighbours(jobs)
-    return [found.start(one, waited) / HOUR for waited in ENDS]
+def starts(jobs: list[JobRecord], record: JobRecord) -> list[float]:
+    neighbours = Neighbours(jobs)
+    return [neighbours.start(record, waited) / HOUR for waited in ENDS]
 
 
 def test_a_job_between_two_that_did_not_wait_did_not_wait_either() -> None:

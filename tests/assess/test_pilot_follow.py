@@ -55,12 +55,12 @@ def since(waits: list[float]) -> PilotRuns:
 
 
 def test_a_pilot_that_saves_hours_for_a_few_dollars_is_worth_it() -> None:
-    found = follow(begun([3, 4, 5, 4, 3]), since([0.1] * 6))
-    assert (found.answer, found.wait_h.verdict, found.cost.verdict) == ("worth it", "lower", "higher")
-    assert found.cost.change == pytest.approx(8 * 2 * (3 - 2))
-    assert found.wait_h.change == pytest.approx(0.1 - 3.8)
+    outcome = follow(begun([3, 4, 5, 4, 3]), since([0.1] * 6))
+    assert (outcome.answer, outcome.wait_h.verdict, outcome.cost.verdict) == ("worth it", "lower", "higher")
+    assert outcome.cost.change == pytest.approx(8 * 2 * (3 - 2))
+    assert outcome.wait_h.change == pytest.approx(0.1 - 3.8)
     shorter = "shorter by 3 h 42 min (90 %: 2 h 45 min to 4 h 39 min)."
-    assert found.says == (
+    assert outcome.says == (
         "a/train: 5 runs before day 5, 04:00, 6 runs since.",
         f"Wait: 3 h 48 min before, 6 min since (means); {shorter}",
         f"Time to model: 5 h 48 min before, 2 h 6 min since (means); {shorter}",
@@ -70,31 +70,31 @@ def test_a_pilot_that_saves_hours_for_a_few_dollars_is_worth_it() -> None:
 
 
 def test_the_same_pilot_is_not_worth_it_where_delay_costs_little() -> None:
-    found = follow(begun([3, 4, 5, 4, 3], cost_of_delay=1), since([0.1] * 6))
-    assert found.answer == "not worth it"
-    assert found.says[-1].startswith("Verdict: not worth it, with an hour of delay at $1.00: a run loses $12.30")
+    outcome = follow(begun([3, 4, 5, 4, 3], cost_of_delay=1), since([0.1] * 6))
+    assert outcome.answer == "not worth it"
+    assert outcome.says[-1].startswith("Verdict: not worth it, with an hour of delay at $1.00: a run loses $12.30")
 
 
 @pytest.mark.parametrize(("before", "after"), [([4.0] * 4, [0.1] * 50), ([4.0] * 50, [0.1] * 4), ([4.0] * 9, [])])
 def test_too_few_runs_are_an_answer(before: list[float], after: list[float]) -> None:
-    found = follow(begun(before), since(after))
-    assert found.answer == "too few runs"
-    assert found.total.low is None
-    assert found.says[-1] == "Verdict: too few runs to say. It takes 5 runs that ended on each side."
+    outcome = follow(begun(before), since(after))
+    assert outcome.answer == "too few runs"
+    assert outcome.total.low is None
+    assert outcome.says[-1] == "Verdict: too few runs to say. It takes 5 runs that ended on each side."
 
 
 def test_no_clear_difference_says_what_it_could_be() -> None:
-    found = follow(begun([1, 6, 2, 5, 3, 4], 50), since([2.1, 4.4, 2.2, 4.3, 3.4]))
-    assert found.answer == "no clear difference"
-    assert "More runs narrow it." in found.says[-1]
+    outcome = follow(begun([1, 6, 2, 5, 3, 4], 50), since([2.1, 4.4, 2.2, 4.3, 3.4]))
+    assert outcome.answer == "no clear difference"
+    assert "More runs narrow it." in outcome.says[-1]
 
 
 def test_runs_count_as_rented_where_a_source_does_not_tell() -> None:
     blind = PilotRuns("a table", tuple(run(k, wait=0.1, hours=2) for k in range(5)))
-    found = follow(begun([4.0] * 5), blind)
-    assert found.cost.after is not None
-    assert found.cost.after.mean == pytest.approx(8 * 2 * 3)
-    assert "a table does not tell which runs were rented: all since the start count as rented." in found.says
+    outcome = follow(begun([4.0] * 5), blind)
+    assert outcome.cost.after is not None
+    assert outcome.cost.after.mean == pytest.approx(8 * 2 * 3)
+    assert "a table does not tell which runs were rented: all since the start count as rented." in outcome.says
 
 
 def test_the_interval_holds_the_true_change_nine_times_in_ten() -> None:
@@ -115,10 +115,10 @@ def test_only_runs_that_ended_well_in_their_time_count() -> None:
     jobs[3] = replace(jobs[3], key="a/other")
     history = month(jobs, gpus=64)
     before = runs_of(history, "a/train", "here", None, 5 * HOUR)
-    assert [one.id for one in before.runs] == ["a/0", "a/4"]
+    assert [pilot_run.id for pilot_run in before.runs] == ["a/0", "a/4"]
     assert before.left_out == (("failed or cancelled", 1), ("not ended", 1))
     assert before.runs[0] == PilotRun("a/0", 0, HOUR, 3 * HOUR, 16 * HOUR, 0)
-    assert [one.id for one in runs_of(history, "a/train", "here", 5 * HOUR, None).runs] == ["a/5"]
+    assert [pilot_run.id for pilot_run in runs_of(history, "a/train", "here", 5 * HOUR, None).runs] == ["a/5"]
 
 
 def test_a_journal_s_attempts_of_one_run_count_together() -> None:
@@ -129,10 +129,12 @@ def test_a_journal_s_attempts_of_one_run_count_together() -> None:
     report, _ = simulate(scenario, policy("penstock", "20", scenario.jobs), lambda step, _: steps.append(step))
     history = join([reading_of(steps, "journal")])
     assert report.moves
-    found = [runs_of(history, key, "journal", None, None) for key in dict.fromkeys(one.key for one in history.jobs)]
-    runs = [one for some in found for one in some.runs]
-    assert len(runs) == len({one.id for one in history.jobs if one.submitted_at is not None})
-    everything = sum(one.gpus * (one.run_ms or 0) for one in history.jobs)
-    assert sum(one.owned_gpu_ms + one.rented_gpu_ms for one in runs) == everything
-    assert any(one.rented_gpu_ms and one.owned_gpu_ms for one in runs)
-    assert all(some.knows_rented for some in found)
+    per_key = [
+        runs_of(history, key, "journal", None, None) for key in dict.fromkeys(record.key for record in history.jobs)
+    ]
+    runs = [pilot_run for some in per_key for pilot_run in some.runs]
+    assert len(runs) == len({record.id for record in history.jobs if record.submitted_at is not None})
+    everything = sum(record.gpus * (record.run_ms or 0) for record in history.jobs)
+    assert sum(pilot_run.owned_gpu_ms + pilot_run.rented_gpu_ms for pilot_run in runs) == everything
+    assert any(pilot_run.rented_gpu_ms and pilot_run.owned_gpu_ms for pilot_run in runs)
+    assert all(some.knows_rented for some in per_key)

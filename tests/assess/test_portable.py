@@ -40,17 +40,17 @@ def test_each_template_is_judged_and_the_line_that_frees_it_named() -> None:
             ("a/host", manifest(volumes=[{"name": "disk", "hostPath": {"path": "/data"}}])),
         ),
     )
-    found = portability_of(seen)
-    assert found is not None
-    assert {row.key: (row.verdict, row.runs, row.gpu_hours) for row in found.rows} == {
+    portability = portability_of(seen)
+    assert portability is not None
+    assert {row.key: (row.verdict, row.runs, row.gpu_hours) for row in portability.rows} == {
         "a/free": ("goes", 1, 16),
         "a/tied": ("needs a map", 2, 32),
         "a/host": ("never", 1, 16),
     }
-    assert (found.goes, found.maps, found.never, found.unread_runs) == (1, 1, 1, 0)
-    assert (found.gpu_hours_that_go, found.gpu_hours_read) == (16, 64)
-    assert [line for line, _ in found.lines] == ["maps: {volumes: {scratch: CLAIM-THERE or emptyDir}}"]
-    assert found.tied == {"a/tied", "a/host"}
+    assert (portability.goes, portability.maps, portability.never, portability.unread_runs) == (1, 1, 1, 0)
+    assert (portability.gpu_hours_that_go, portability.gpu_hours_read) == (16, 64)
+    assert [line for line, _ in portability.lines] == ["maps: {volumes: {scratch: CLAIM-THERE or emptyDir}}"]
+    assert portability.tied == {"a/tied", "a/host"}
 
 
 def test_without_manifests_nobody_can_say() -> None:

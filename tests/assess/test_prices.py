@@ -29,10 +29,10 @@ def test_each_price_has_a_source_and_a_date() -> None:
 
 
 def test_a_quote_is_the_median_cloud_or_the_named_one() -> None:
-    found = quote("H100")
-    assert found is not None
-    assert (found.source, found.on_demand) == ("AWS p5.48xlarge, eu-north-1, 2026-08-22", money("7.3616"))
-    assert (found.low, found.high) == (money("3.25"), money("12.29"))
+    h100 = quote("H100")
+    assert h100 is not None
+    assert (h100.source, h100.on_demand) == ("AWS p5.48xlarge, eu-north-1, 2026-08-22", money("7.3616"))
+    assert (h100.low, h100.high) == (money("3.25"), money("12.29"))
     named = quote("H100", "nebius")
     assert named is not None
     assert (named.on_demand, named.spot) == (money("3.85"), money("2.15"))
@@ -42,10 +42,10 @@ def test_a_quote_is_the_median_cloud_or_the_named_one() -> None:
 
 
 def test_a_cloud_without_spot_is_given_the_usual_discount() -> None:
-    found = quote("H100", "Azure")
-    assert found is not None
-    assert found.spot is not None
-    assert 0.3 < found.spot / found.on_demand < 0.6
+    h100 = quote("H100", "Azure")
+    assert h100 is not None
+    assert h100.spot is not None
+    assert 0.3 < h100.spot / h100.on_demand < 0.6
 
 
 def test_another_currency_needs_a_rate() -> None:

@@ -45,8 +45,8 @@ def test_a_real_prometheus_tells_waits_demand_and_use(tmp_path: Path, capsys: py
     # Pods that lived and were listed only between two scrapes cannot be seen by anybody.
     assert len(seen) == len(month.jobs)
     for job in month.jobs:
-        found = seen[f"{job.job.spec.team}/{job.job.id}"]
-        assert (found.gpus, found.submitted_at, found.started_at, found.ended_at, found.cut) == (
+        record = seen[f"{job.job.spec.team}/{job.job.id}"]
+        assert (record.gpus, record.submitted_at, record.started_at, record.ended_at, record.cut) == (
             *(job.job.spec.gpus, job.submitted_at, job.started_at, job.ended_at, ""),
         )
     history = join([reading])
@@ -57,8 +57,8 @@ def test_a_real_prometheus_tells_waits_demand_and_use(tmp_path: Path, capsys: py
     months.near(use.total.measured, months.gpu_hours(month), 0.05)
     assert {row.gpus for row in reading.owned} == {month.owned_gpus}
     assert {job.memory_permille for job in reading.jobs if job.measured_gpu_ms} == {750}
-    told = capsys.readouterr().out
-    assert f"{month.owned_gpus} owned GPUs, by kube_node_status_allocatable." in told
+    stdout = capsys.readouterr().out
+    assert f"{month.owned_gpus} owned GPUs, by kube_node_status_allocatable." in stdout
 
 
 # --- one that does not do as it is asked ------------------------------------------------------------------------------
@@ -102,14 +102,14 @@ def test_without_gpu_metrics_or_starts_only_that_is_missing() -> None:
     reading, _ = asked_of(pod)
     (job,) = reading.jobs
     assert (job.id, job.gpus, job.cut, job.wait_ms, job.used_gpu_ms) == ("vision/a-0", 8, "both", None, None)
-    told = " ".join(reading.coverage.missing)
-    assert "It has no DCGM_FI_DEV_GPU_UTIL of these pods, so how GPUs were used is not known." in told
-    assert "It has no kube_pod_created of these pods, so submissions and waits are not known." in told
+    gaps = " ".join(reading.coverage.missing)
+    assert "It has no DCGM_FI_DEV_GPU_UTIL of these pods, so how GPUs were used is not known." in gaps
+    assert "It has no kube_pod_created of these pods, so submissions and waits are not known." in gaps
 
 
 def test_a_month_is_asked_for_in_windows_that_do_not_overlap() -> None:
     _, asked = asked_of(pod)
-    windows = [(float(one["start"]), float(one["end"])) for one in asked if "sum by" in one["query"][:8]]
+    windows = [(float(params["start"]), float(params["end"])) for params in asked if "sum by" in params["query"][:8]]
     assert windows[:4] == [((FROM + k * 6 * HOUR) / SECOND, (FROM + (k + 1) * 6 * HOUR - 1) / SECOND) for k in range(4)]
 
 
@@ -134,7 +134,7 @@ def test_a_window_that_is_too_large_is_asked_for_in_halves() -> None:
     reading, asked = asked_of(small_only)
     assert reading.jobs[0].gpus == 8
     assert "missing for" not in " ".join(reading.coverage.missing)
-    assert any(float(one["end"]) - float(one["start"]) <= 2 * 3600 for one in asked)
+    assert any(float(params["end"]) - float(params["start"]) <= 2 * 3600 for params in asked)
 
 
 def test_a_window_that_stays_too_large_is_missing_with_its_hours() -> None:
@@ -143,9 +143,9 @@ def test_a_window_that_stays_too_large_is_missing_with_its_hours() -> None:
             return httpx2.Response(422, json={"status": "error", "error": "too many samples"})
         return pod(asked)
 
-    told = missing(never)
-    assert "kube_pod_container_resource_requests is missing for 6.0 h of 24.0 h" in told
-    assert "refuses the window as too large (422): too many samples" in told
+    gaps = missing(never)
+    assert "kube_pod_container_resource_requests is missing for 6.0 h of 24.0 h" in gaps
+    assert "refuses the window as too large (422): too many samples" in gaps
 
 
 def test_a_stumble_is_asked_again_once() -> None:
@@ -182,8 +182,8 @@ def test_a_strange_answer_is_one_sentence(answer: Answer, why: str) -> None:
 
 def test_a_partial_answer_says_so_in_the_servers_words() -> None:
     def partial(asked: dict[str, str]) -> httpx2.Response:
-        found = pod(asked)
-        return httpx2.Response(200, json={**found.json(), "warnings": ["store east is down"]})
+        response = pod(asked)
+        return httpx2.Response(200, json={**response.json(), "warnings": ["store east is down"]})
 
     assert "Some answers are partial: store east is down." in missing(partial)
 

@@ -30,9 +30,11 @@ def a_job(name: str, namespace: str) -> Json:
 
 def over(created_at: int) -> Json:
     done = zulu(created_at + HOUR)
-    told = [{"type": kind, "status": "True", "lastTransitionTime": done} for kind in ("SuccessCriteriaMet", "Complete")]
+    conditions = [
+        {"type": kind, "status": "True", "lastTransitionTime": done} for kind in ("SuccessCriteriaMet", "Complete")
+    ]
     times = {"startTime": zulu(created_at + 30 * MINUTE), "completionTime": done}
-    return {**times, "succeeded": 1, "ready": 0, "conditions": told}
+    return {**times, "succeeded": 1, "ready": 0, "conditions": conditions}
 
 
 async def may_list(account: Access, namespace: str) -> None:
@@ -60,11 +62,11 @@ async def test_jobs_come_in_pages_and_what_may_not_be_listed_is_said(lab: Extern
     assert cluster.requests["list jobs.batch"] == 3
     assert {verb.split()[0] for verb in cluster.requests} == {"list", "get"}
     await cluster.close()
-    found = {job.name: job for job in reading.jobs}
-    assert sorted(found) == sorted(names)
-    first = found["job-0"]
+    by_name = {job.name: job for job in reading.jobs}
+    assert sorted(by_name) == sorted(names)
+    first = by_name["job-0"]
     assert (first.gpus, first.team, first.outcome, first.started_by, first.wait_ms) == (
         *(4, namespace, "succeeded", "job", None),
     )
-    assert {found[name].outcome for name in names[1:]} == {"queued"}
+    assert {by_name[name].outcome for name in names[1:]} == {"queued"}
     assert any(words.startswith("nodes cannot be listed") for words in reading.coverage.missing)

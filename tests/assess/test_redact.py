@@ -44,9 +44,9 @@ def named_jobs(draw: st.DrawFn) -> JobRecord:
 def named_months(draw: st.DrawFn) -> MonthHistory:
     jobs = draw(st.lists(named_jobs(), min_size=3, max_size=6, unique_by=lambda record: record.id))
     whole = month(jobs)
-    said = draw(names)
+    name = draw(names)
     cover = Coverage(
-        source=draw(sources), from_at=0, to_at=whole.to_at, jobs=len(jobs), missing=(f"pods cannot be listed: {said}.",)
+        source=draw(sources), from_at=0, to_at=whole.to_at, jobs=len(jobs), missing=(f"pods cannot be listed: {name}.",)
     )
     differs = Disagreement("started", draw(sources), draw(sources), 1, jobs[0].id, 600_000)
     template = {"metadata": {"name": draw(names)}}
@@ -56,9 +56,13 @@ def named_months(draw: st.DrawFn) -> MonthHistory:
 @settings(max_examples=15, deadline=None)
 @given(named_months())
 def test_no_name_is_left_in_the_json_the_sentences_or_the_page(history: MonthHistory) -> None:
-    found = assess(redact(history, b"k" * 32), DecisionOptions())
-    said = [*sentences.not_seen(found.report), *sentences.use(found.report), *sentences.waits(found.report)]
-    whole = [json.dumps(asdict(found), ensure_ascii=False, default=sorted), page(found), *said]
+    assessment = assess(redact(history, b"k" * 32), DecisionOptions())
+    lines = [
+        *sentences.not_seen(assessment.report),
+        *sentences.use(assessment.report),
+        *sentences.waits(assessment.report),
+    ]
+    whole = [json.dumps(asdict(assessment), ensure_ascii=False, default=sorted), page(assessment), *lines]
     assert [text for text in whole if MARK in text] == []
 
 
