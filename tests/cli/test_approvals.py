@@ -61,8 +61,8 @@ def says(running: Running, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
     def run(*args: str, code: int = 0) -> str:
         capfd.readouterr()
         assert main(args) == code, capfd.readouterr().err
-        said = capfd.readouterr()
-        return said.out + (said.err if code else "")
+        captured = capfd.readouterr()
+        return captured.out + (captured.err if code else "")
 
     return run
 
@@ -74,9 +74,9 @@ def shown(says: Says, *args: str) -> Any:
 def until(says: Says, *args: str, what: str) -> Any:
     """The answer, once it has this in it."""
     for _ in range(600):
-        found = says(*args, "--json")
-        if what in found:
-            return json.loads(found)
+        output = says(*args, "--json")
+        if what in output:
+            return json.loads(output)
         time.sleep(0.05)
     raise AssertionError(f"{args} never says {what}")
 
@@ -86,8 +86,8 @@ def test_a_job_waits_until_another_person_approves(
 ) -> None:
     (running.folder / "job.yaml").write_text("{command: 'true', gpus: 8, run_time: 1h}")
     job = says("submit", str(running.folder / "job.yaml")).strip().split()[-1]
-    (one,) = until(says, "approvals", "ls", what=job)["jobs"]
-    assert (one["rule"], one["amount"], one["source"][-2:]) == ("all", one["cost"], ":3")
+    (approval,) = until(says, "approvals", "ls", what=job)["jobs"]
+    assert (approval["rule"], approval["amount"], approval["source"][-2:]) == ("all", approval["cost"], ":3")
     assert job in says("approvals", "ls", "-o", "wide")
     assert "is your own job; another person must answer." in says("approvals", "approve", job, code=4)
     bob = says("token", "make", "--role", "approver", "--name", "Bob").strip()
@@ -106,9 +106,9 @@ def asks_before_it_closes_the_offer_of(job: str, running: Running, says: Says, m
     closed = running.folder / "closed.yaml"
     closed.write_text(SITES.replace("kill: 1s", "kill: 1s, closed: true"))
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
-    told = says("apply", "-f", str(closed), code=130)
-    assert f"{job} of default on cloud/pods: the offer is closed (closed.yaml:8)" in told
-    assert "1 running job would not be allowed where it is; it would not be stopped. Apply it?" in told
+    output = says("apply", "-f", str(closed), code=130)
+    assert f"{job} of default on cloud/pods: the offer is closed (closed.yaml:8)" in output
+    assert "1 running job would not be allowed where it is; it would not be stopped. Apply it?" in output
     assert "is in force: 1 change." in says("apply", "-f", str(closed), "--yes")
     assert '"running"' in says("job", job, "--json")
     says("apply", "-f", str(running.folder / "sites.yaml"))

@@ -12,11 +12,11 @@ from tests.assess import months
 
 def test_the_demo_says_first_what_could_not_be_seen(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["assess", "--demo"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("What could not be seen, and how sure the rest is\n  Seen: ")
-    assert told.index("\nUse\n") < told.index("\nWaits\n")
-    assert "\x1b" not in told
-    assert told.endswith("Nothing was written anywhere.\n")
+    stdout = capsys.readouterr().out
+    assert stdout.startswith("What could not be seen, and how sure the rest is\n  Seen: ")
+    assert stdout.index("\nUse\n") < stdout.index("\nWaits\n")
+    assert "\x1b" not in stdout
+    assert stdout.endswith("Nothing was written anywhere.\n")
 
 
 def test_json_has_the_sentences_and_every_hour(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,9 +51,9 @@ def test_redacted_output_holds_no_name(tmp_path: Path, capsys: pytest.CaptureFix
     path = tmp_path / "secret-project.csv"
     path.write_text(months.table(generated_month(1, jobs=100, days=5)))
     assert main(["assess", "--csv", str(path), "--redact", "--json"]) == 0
-    told = capsys.readouterr().out
+    stdout = capsys.readouterr().out
     for name in ("vision", "language", "speech", "secret-project", str(tmp_path)):
-        assert name not in told
+        assert name not in stdout
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,9 @@ def test_redacted_output_holds_no_name(tmp_path: Path, capsys: pytest.CaptureFix
 )
 def test_bad_input_is_one_sentence(words: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["assess", *words]) == 2
-    told = capsys.readouterr().err
-    assert why in told
-    assert "Traceback" not in told
+    stderr = capsys.readouterr().err
+    assert why in stderr
+    assert "Traceback" not in stderr
 
 
 def test_a_decision_is_printed_and_written_as_one_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,12 +87,12 @@ def test_a_decision_is_printed_and_written_as_one_page(tmp_path: Path, capsys: p
     table.write_text(months.table(generated_month(1, jobs=25, days=2)))
     words = ["assess", "--csv", str(table), "--owned-gpus", "16", "--own-cost", "hour=2", "--html", str(page)]
     assert main(words) == 0
-    told = capsys.readouterr().out
-    assert "Ways, each replayed on this month" in told
-    assert "Buy or rent\n  An owned H100 costs $2.00 an hour" in told
-    assert "Pilot\n  No " in told
-    assert told.endswith(f"The whole report is in {page}.\n")
-    assert "Nothing was written" not in told
+    stdout = capsys.readouterr().out
+    assert "Ways, each replayed on this month" in stdout
+    assert "Buy or rent\n  An owned H100 costs $2.00 an hour" in stdout
+    assert "Pilot\n  No " in stdout
+    assert stdout.endswith(f"The whole report is in {page}.\n")
+    assert "Nothing was written" not in stdout
     assert page.read_text().startswith("<!doctype html>")
     assert main([*words[:-2], "--decide", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -127,9 +127,9 @@ def test_a_decision_on_bad_words_is_one_sentence(
     path = tmp_path / "jobs.csv"
     path.write_text(months.table(generated_month(1, jobs=20, days=2)))
     assert main(["assess", "--csv", str(path), "--decide", *words]) == 2
-    told = capsys.readouterr().err
-    assert why in told
-    assert "Traceback" not in told
+    stderr = capsys.readouterr().err
+    assert why in stderr
+    assert "Traceback" not in stderr
 
 
 def test_a_sites_file_says_what_is_rented(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

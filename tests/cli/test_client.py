@@ -18,11 +18,11 @@ class Other:
     """A server that is no Penstock of ours. It keeps what it is told."""
 
     def __init__(self, location: str = "") -> None:
-        told: list[str] = []
+        tokens: list[str] = []
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                told.append(self.headers.get("Authorization", "none"))
+                tokens.append(self.headers.get("Authorization", "none"))
                 self.send_response(307 if location else 401)
                 self.send_header("Location", location)
                 self.send_header("Content-Length", "0")
@@ -30,21 +30,21 @@ class Other:
 
             def log_message(self, *_: object) -> None: ...
 
-        self.told, self.server = told, HTTPServer(("127.0.0.1", 0), Handler)
+        self.told, self.server = tokens, HTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
 
 @contextmanager
 def other(location: str = "") -> Iterator[Other]:
-    found = Other(location)
-    thread = threading.Thread(target=found.server.serve_forever)
+    other_server = Other(location)
+    thread = threading.Thread(target=other_server.server.serve_forever)
     thread.start()
     try:
-        yield found
+        yield other_server
     finally:
-        found.server.shutdown()
+        other_server.server.shutdown()
         thread.join()
-        found.server.server_close()
+        other_server.server.server_close()
 
 
 @pytest.fixture
@@ -144,9 +144,9 @@ def test_a_server_s_words_do_not_move_the_cursor() -> None:
 def test_a_password_among_a_commands_words_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Everybody can read them in `ps`."""
     assert main(words) == 2
-    said = capsys.readouterr().err
-    assert "PGPASSWORD" in said
-    assert "s3cret" not in said
+    stderr = capsys.readouterr().err
+    assert "PGPASSWORD" in stderr
+    assert "s3cret" not in stderr
 
 
 def test_a_journal_s_address_may_come_by_the_environment(
@@ -154,6 +154,6 @@ def test_a_journal_s_address_may_come_by_the_environment(
 ) -> None:
     monkeypatch.setenv("PENSTOCK_JOURNAL", "postgresql://somebody:secret@127.0.0.1:1/journal")
     assert main(["journal", "verify"]) == 2
-    said = capsys.readouterr().err
-    assert "postgresql://somebody@127.0.0.1:1/journal cannot be read now" in said
-    assert "secret" not in said
+    stderr = capsys.readouterr().err
+    assert "postgresql://somebody@127.0.0.1:1/journal cannot be read now" in stderr
+    assert "secret" not in stderr

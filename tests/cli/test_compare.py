@@ -85,8 +85,8 @@ def test_several_traces_are_one_table_and_a_folder_each(tmp_path: Path, capsys: 
         (tmp_path / name).write_text(TRACE)
     args = ["may.csv", "june 1.csv", "later/may.csv", "--nodes", "1", "--policies", "power", "--knobs", "1"]
     assert cli.main(["compare", *args, "--out", "o", "--workers", "1"]) == 0
-    said = capsys.readouterr().out
-    assert [line.split()[:2] for line in said.splitlines()[2:8]] == [
+    stdout = capsys.readouterr().out
+    assert [line.split()[:2] for line in stdout.splitlines()[2:8]] == [
         [trace, policy] for trace in ("may", "june-1", "may-2") for policy in ("nowait", "power")
     ]
     assert all((tmp_path / "o" / name / "compare.html").is_file() for name in ("may", "june-1", "may-2"))
@@ -96,11 +96,11 @@ def test_several_traces_are_one_table_and_a_folder_each(tmp_path: Path, capsys: 
 def test_a_load_stands_for_as_many_nodes_as_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "jobs.csv").write_text(TRACE)
     args = ["compare", "jobs.csv", "--policies", "nowait", "--workers", "1", "--no-bound", "--json"]
-    found = {}
+    nodes = {}
     for load in ("1", "0.1"):
         assert cli.main([*args, "--load", load]) == 0
-        found[load] = json.loads(capsys.readouterr().out)["traces"][0]["nodes"]
-    assert found == {"1": 1, "0.1": 10}
+        nodes[load] = json.loads(capsys.readouterr().out)["traces"][0]["nodes"]
+    assert nodes == {"1": 1, "0.1": 10}
 
 
 def test_without_numpy_only_the_bound_is_left_out_and_a_sentence_says_how_to_get_it(
@@ -108,10 +108,10 @@ def test_without_numpy_only_the_bound_is_left_out_and_a_sentence_says_how_to_get
 ) -> None:
     monkeypatch.setitem(sys.modules, "numpy", None)
     assert cli.main(["compare", *SMALL]) == 0
-    said = capsys.readouterr()
-    assert "Bursting at once costs $" in said.out
-    assert "no schedule" not in said.out
-    assert said.err == (
+    captured = capsys.readouterr()
+    assert "Bursting at once costs $" in captured.out
+    assert "no schedule" not in captured.out
+    assert captured.err == (
         "The lower bound is left out: it needs numpy. Install it with pip install 'penstock[compare]'.\n"
     )
     assert json.loads(Path("penstock-compare/compare.json").read_text())["bound"] is None
@@ -129,12 +129,12 @@ def test_no_bound_is_no_bound(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_names_every_policy_and_default(capsys: pytest.CaptureFixture[str]) -> None:
     """Help does not import the policies; this is what keeps its list true."""
     assert cli.main(["compare", "--help"]) == 0
-    said = "".join(capsys.readouterr().out.split())
+    help_text = "".join(capsys.readouterr().out.split())
     usual = [name for name in CONTENDERS if name != "penstock-known"]  # its premise seldom holds: only if asked
-    assert f"[default:{','.join(usual)}]" in said
-    assert "penstock-known" in said
+    assert f"[default:{','.join(usual)}]" in help_text
+    assert "penstock-known" in help_text
     for contender in CONTENDERS.values():
-        assert not contender.waits_by_budget or ",".join(contender.knobs) in said
+        assert not contender.waits_by_budget or ",".join(contender.knobs) in help_text
 
 
 @pytest.mark.parametrize(
@@ -197,10 +197,10 @@ def test_what_cannot_be_done_is_one_sentence(
 @pytest.mark.parametrize("args", [["--nodes", "-1"], ["--load", "x"], ["--workers", "0"], ["--costs", "l3"]])
 def test_options_out_of_range_are_usage_errors(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["compare", "--generate", "5", *args]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert f"Invalid value for '{args[0]}'" in said.err
-    assert "Traceback" not in said.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"Invalid value for '{args[0]}'" in captured.err
+    assert "Traceback" not in captured.err
 
 
 def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

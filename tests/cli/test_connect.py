@@ -32,7 +32,7 @@ def no_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--act", "--sites", "s.yaml"], "--price 2.10, or --owned"),
         (["--look", "--exec"], "--exec is not for looking"),
@@ -45,9 +45,9 @@ def no_store(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--also", "a_b"], "no name for Kubernetes"),
     ],
 )
-def test_a_wrong_option_is_one_sentence(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_option_is_one_sentence(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["connect", "nowhere", *words]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_tunnel_that_is_down_is_named_and_nothing_is_written(
@@ -64,9 +64,9 @@ def test_a_tunnel_that_is_down_is_named_and_nothing_is_written(
 
 def test_a_proxy_that_only_the_kubeconfig_names_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = Path(kubeconfig(tmp_path, {"token": "t"}))
-    said = yaml.safe_load(file.read_text())
-    said["clusters"][0]["cluster"]["proxy-url"] = "http://proxy.example:3128"
-    file.write_text(yaml.safe_dump(said))
+    config = yaml.safe_load(file.read_text())
+    config["clusters"][0]["cluster"]["proxy-url"] = "http://proxy.example:3128"
+    file.write_text(yaml.safe_dump(config))
     assert main(["connect", str(file), "--look"]) == 2
     assert "names the proxy http://proxy.example:3128; give it in HTTPS_PROXY" in capsys.readouterr().err
 
@@ -75,12 +75,12 @@ def test_print_changes_nothing_and_prints_what_manifests_prints_and_the_right_to
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["connect", "nowhere", "--home", "--also", "vision", "--print"]) == 0
-    said = list(yaml.safe_load_all(capsys.readouterr().out))
-    assert [one["metadata"]["name"] for one in said if one["kind"] == "Namespace"] == ["penstock", "vision"]
-    rights = [one for one in said if one["kind"] != "Namespace"]
+    objects = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert [item["metadata"]["name"] for item in objects if item["kind"] == "Namespace"] == ["penstock", "vision"]
+    rights = [item for item in objects if item["kind"] != "Namespace"]
     assert rights[:-2] == manifests.rbac("home", "penstock", "penstock", ["vision"])
     assert main(["connect", "nowhere", "--rent", "--print"]) == 0
-    renting = [one for one in yaml.safe_load_all(capsys.readouterr().out) if one["kind"] != "Namespace"]
+    renting = [item for item in yaml.safe_load_all(capsys.readouterr().out) if item["kind"] != "Namespace"]
     assert renting[:-2] == manifests.rbac("act", "penstock", "penstock", rent=True)
     assert rights[-2]["rules"] == [
         {"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": ["penstock"], "verbs": ["create"]}
@@ -93,8 +93,8 @@ def test_print_changes_nothing_and_prints_what_manifests_prints_and_the_right_to
 def answered(capsys: pytest.CaptureFixture[str], *words: str) -> Json:
     capsys.readouterr()
     assert main(["connect", *words, "--json"]) == 0, capsys.readouterr().err
-    found: Json = json.loads(capsys.readouterr().out)
-    return found
+    answer: Json = json.loads(capsys.readouterr().out)
+    return answer
 
 
 @cluster_story
@@ -117,17 +117,17 @@ def test_two_clusters_become_two_sites_with_the_rights_they_need_and_again_chang
         "--sites",
         str(sites),
     )
-    said = answered(capsys, str(lab.kubeconfig), "--home", "--name", "lab", *own)
-    assert (said["site"], said["sites_file"], said["cluster"]["version"]) == ("lab", "added", "v1.35.8")
-    assert f"created Namespace {namespace}-vision" in said["changed"]
-    assert isinstance(said["cluster"]["policies"], bool)  # other tests apply them to this cluster, too
-    assert [(kind["model"], kind["nodes"]) for kind in said["cluster"]["gpus"]] == [("A100-SXM4-80GB", 2)]
+    answer = answered(capsys, str(lab.kubeconfig), "--home", "--name", "lab", *own)
+    assert (answer["site"], answer["sites_file"], answer["cluster"]["version"]) == ("lab", "added", "v1.35.8")
+    assert f"created Namespace {namespace}-vision" in answer["changed"]
+    assert isinstance(answer["cluster"]["policies"], bool)  # other tests apply them to this cluster, too
+    assert [(kind["model"], kind["nodes"]) for kind in answer["cluster"]["gpus"]] == [("A100-SXM4-80GB", 2)]
 
-    said = answered(capsys, str(east.kubeconfig), "--act", "--name", "east", "--price", "2.10", *own)
-    assert {(kind["model"], kind["fenced_by"][0] if kind["fenced_by"] else "") for kind in said["cluster"]["gpus"]} == {
-        ("A100-SXM4-80GB", ""), ("H100-80GB-HBM3", "spot:NoSchedule")
-    }  # fmt: skip
-    assert any("2 nodes with 8 GPUs have the taint spot:NoSchedule" in line for line in said["missing"])
+    answer = answered(capsys, str(east.kubeconfig), "--act", "--name", "east", "--price", "2.10", *own)
+    assert {
+        (kind["model"], kind["fenced_by"][0] if kind["fenced_by"] else "") for kind in answer["cluster"]["gpus"]
+    } == {("A100-SXM4-80GB", ""), ("H100-80GB-HBM3", "spot:NoSchedule")}
+    assert any("2 nodes with 8 GPUs have the taint spot:NoSchedule" in line for line in answer["missing"])
     file = read_sites(str(sites))
     assert [(site.id, site.front_door, site.offers[0].term) for site in file.sites] == [
         ("lab", True, "owned"), ("east", False, "on_demand")
@@ -204,9 +204,9 @@ def test_a_login_that_may_only_look_is_enough_for_shadow_and_is_told_so_for_more
     rules = [dict(rule) for rule in manifests.LOOKING]
     looks = str(lab.token_for(f"looks-{namespace}", rules, namespace))
     sites = tmp_path / "sites.yaml"
-    said = answered(capsys, looks, "--look", "--name", "lab", "--sites", str(sites))
-    assert (said["changed"], said["kubeconfig"]) == ([], looks)
-    assert "enough for shadow" in said["missing"][0]
+    answer = answered(capsys, looks, "--look", "--name", "lab", "--sites", str(sites))
+    assert (answer["changed"], answer["kubeconfig"]) == ([], looks)
+    assert "enough for shadow" in answer["missing"][0]
     assert main(["shadow", "--sites", str(sites), "--kubeconfig", looks, "-n", namespace, "--once", "--json"]) == 0
     capsys.readouterr()
     assert main(["connect", looks, "--act", "--owned", "--name", "lab"]) == 2
@@ -228,9 +228,9 @@ def test_look_makes_an_account_that_can_only_look(
     assert (
         main(["connect", str(lab.kubeconfig), "--look", "--name", "lab", "-n", namespace, "--account", namespace]) == 0
     )
-    said = capsys.readouterr().out
-    assert "A100-SXM4-80GB: 2 nodes of 8" in said
-    assert "For the sites file, under `sites`:" in said
+    stdout = capsys.readouterr().out
+    assert "A100-SXM4-80GB: 2 nodes of 8" in stdout
+    assert "For the sites file, under `sites`:" in stdout
     made = ExternalCluster("lab", tmp_path / "penstock-lab.kubeconfig")
     assert made.get("jobs", "-n", namespace)["items"] == []
     with pytest.raises(Refusal, match="cannot delete"):

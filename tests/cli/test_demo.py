@@ -119,16 +119,16 @@ def _until_a_job_runs(folder: Path) -> None:
 
 def _left_behind(folder: Path) -> list[str]:
     """Processes that have this demo's folder in their command or environment."""
-    found = []
+    commands = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and int(process.name) != os.getpid():
             try:
-                told = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+                known = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
             except OSError:
                 continue
-            if os.fsencode(folder) in told:
-                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-    return found
+            if os.fsencode(folder) in known:
+                commands.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return commands
 
 
 def test_where_there_are_no_local_sites_it_says_what_to_see_instead(
@@ -136,9 +136,9 @@ def test_where_there_are_no_local_sites_it_says_what_to_see_instead(
 ) -> None:
     monkeypatch.setattr("platform.system", lambda: "Darwin")
     assert main(["demo"]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "`penstock demo --month`" in said.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "`penstock demo --month`" in captured.err
 
 
 @pytest.mark.parametrize("options", [[], ["--month"]])

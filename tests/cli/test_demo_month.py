@@ -23,18 +23,18 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_tale_is_true_and_its_stories_are_what_why_says(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(SMALL) == 0
-    told = capsys.readouterr().out
-    assert "NOT TRUE" not in told
-    assert told.count("  true: ") == 7
+    stdout = capsys.readouterr().out
+    assert "NOT TRUE" not in stdout
+    assert stdout.count("  true: ") == 7
     assert Path("penstock-demo/compare.html").is_file()
-    assert "The picture: penstock-demo/compare.html\nTry next:\n" in told
-    commands = re.findall(r"^\$ penstock (why \S+ --journal \S+)$", told, re.MULTILINE)
+    assert "The picture: penstock-demo/compare.html\nTry next:\n" in stdout
+    commands = re.findall(r"^\$ penstock (why \S+ --journal \S+)$", stdout, re.MULTILINE)
     assert len(commands) == 3
     stories = []
     for command in commands:
         assert cli.main(command.split()) == 0
         stories.append(capsys.readouterr().out)
-        assert f"$ penstock {command}\n{stories[-1]}\n" in told
+        assert f"$ penstock {command}\n{stories[-1]}\n" in stdout
     waited, burst, resumed = stories
     assert re.search(r"Starts on lab/owned.*after .* in the queue", waited)
     assert re.search(r"Bursts to .*it was queued for .*, and its policy allows", burst)
@@ -61,9 +61,9 @@ def test_a_claim_that_is_untrue_is_said_and_is_exit_code_1(
 ) -> None:
     monkeypatch.setattr(again, "redecide", lambda *_, **__: again.RedecideReport(5, 4, 1, ()))
     assert cli.main(SMALL) == 1
-    told = capsys.readouterr().out
-    assert "  NOT TRUE: 4 promises, decided again, are the same" in told
-    assert told.count("  true: ") == 6
+    stdout = capsys.readouterr().out
+    assert "  NOT TRUE: 4 promises, decided again, are the same" in stdout
+    assert stdout.count("  true: ") == 6
 
 
 def test_a_month_too_quiet_for_the_stories_does_not_claim_them(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,8 +86,8 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(capsys: pytest.CaptureF
 def test_what_stands_in_the_journals_place_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     Path("o/month.journal").mkdir(parents=True)
     assert cli.main(["demo", "--month", "--out", "o"]) == 2
-    said: Any = capsys.readouterr()
-    assert said.err.startswith("Error: Cannot replace o/month.journal: ")
+    captured: Any = capsys.readouterr()
+    assert captured.err.startswith("Error: Cannot replace o/month.journal: ")
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ class Jobs:
 
 
 def test_a_job_that_its_site_cannot_start_is_shown_and_is_no_fault_of_the_installation() -> None:
-    (found,) = _hindered(cast("Client", Jobs()))
-    assert found == Check("job", True, "j1 is starting: Not started yet at lab/a100: 0/3 nodes are available.")
-    assert found.mark == "!! "
+    (check,) = _hindered(cast("Client", Jobs()))
+    assert check == Check("job", True, "j1 is starting: Not started yet at lab/a100: 0/3 nodes are available.")
+    assert check.mark == "!! "
     assert (Check("disk", True, "").mark, Check("disk", False, "").mark) == ("ok ", "BAD")

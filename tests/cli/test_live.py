@@ -70,8 +70,8 @@ def says(home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixtu
 
     def run(*args: str, code: int = 0) -> str:
         assert main(args) == code, capfd.readouterr().err
-        said = capfd.readouterr()
-        return said.out + (said.err if code else "")
+        captured = capfd.readouterr()
+        return captured.out + (captured.err if code else "")
 
     return run
 
@@ -109,8 +109,8 @@ def test_a_job_file_is_submitted_and_shown_everywhere(says: Says, tmp_path: Path
     assert says("logs", "-f", job) == "loss 0.1\n"
     assert says("logs", job) == "loss 0.1\n"
     assert shown(says, "logs", job)["text"] == "loss 0.1\n"
-    found = shown(says, "job", job)
-    assert (found["state"], found["team"], found["name"]) == ("succeeded", "vision", "from-file")
+    job_row = shown(says, "job", job)
+    assert (job_row["state"], job_row["team"], job_row["name"]) == ("succeeded", "vision", "from-file")
     assert f"job        {job} (from-file)" in says("job", job)
     assert job in says("jobs", "--team", "vision", "--state", "succeeded")
     assert job not in says("jobs", "--state", "queued", "--state", "running")
@@ -142,8 +142,8 @@ def test_a_wrong_job_file_is_told_without_asking_anybody(
 ) -> None:
     (tmp_path / "job.yaml").write_text("gpus: 1\ncomand: true\n")
     monkeypatch.setenv("PENSTOCK_URL", "http://127.0.0.1:9")  # nobody is there
-    said = says("submit", str(tmp_path / "job.yaml"), code=2)
-    assert f"{tmp_path / 'job.yaml'}, line 2: unknown key 'comand'; did you mean 'command'?" in said
+    stderr = says("submit", str(tmp_path / "job.yaml"), code=2)
+    assert f"{tmp_path / 'job.yaml'}, line 2: unknown key 'comand'; did you mean 'command'?" in stderr
 
 
 def test_jobs_are_cancelled_and_tried_again(says: Says) -> None:
@@ -184,7 +184,8 @@ def test_caps_are_set_one_kind_at_a_time(says: Says) -> None:
     def caps() -> dict[str, Any]:
         scopes = shown(says, "budget")["scopes"]
         return next(
-            ({"month": one["cap"], "hour": one["cap_per_hour"]} for one in scopes if one["scope"] == "team:x"), {}
+            ({"month": scope["cap"], "hour": scope["cap_per_hour"]} for scope in scopes if scope["scope"] == "team:x"),
+            {},
         )
 
     says("budget", "--set", "team:x=50")
@@ -248,16 +249,16 @@ def test_a_server_that_is_no_penstock_is_said_so(says: Says) -> None:
 
     with http.server.HTTPServer(("127.0.0.1", 0), Other) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        said = says("jobs", "--url", f"http://127.0.0.1:{server.server_port}", code=2)
+        stderr = says("jobs", "--url", f"http://127.0.0.1:{server.server_port}", code=2)
         server.shutdown()
-    assert "answered 404, and not as a Penstock does" in said
+    assert "answered 404, and not as a Penstock does" in stderr
 
 
 def test_a_taken_port_is_one_sentence(says: Says, home: Path, tmp_path: Path) -> None:
     port = (home / "address").read_text().strip().rpartition(":")[2]
-    said = says("up", "--home", str(tmp_path / "other"), "--port", port, code=2)
-    assert f"Cannot listen on 127.0.0.1 port {port}" in said
-    assert "choose another with --port" in said
+    stderr = says("up", "--home", str(tmp_path / "other"), "--port", port, code=2)
+    assert f"Cannot listen on 127.0.0.1 port {port}" in stderr
+    assert "choose another with --port" in stderr
 
 
 def test_a_log_is_followed_through_a_restart_of_penstock(tmp_path: Path) -> None:

@@ -44,10 +44,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("args", [["simluate"], ["--no-such-option"], []])
 def test_wrong_usage_is_a_message_and_exit_code_2(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(args) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "Usage: penstock" in said.err
-    assert "Traceback" not in said.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Usage: penstock" in captured.err
+    assert "Traceback" not in captured.err
 
 
 def test_bad_input_is_its_sentence_and_exit_code_2(command: "Run", capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,24 +91,24 @@ def test_a_bad_file_is_all_its_errors_for_people_and_for_machines(
 ) -> None:
     path = tmp_path / "job.yaml"
     path.write_text("gpus: two\ncommand: x\nclass: very big\n")
-    told = (
+    message = (
         f"Error: {path}: 2 errors.\n"
         f"{path}, line 1, gpus: 'two' is not a whole number from 1 to 1,000,000.\n"
         f"{path}, line 3, class: 'very big' is not a name: "
         "up to 63 letters, digits, '-', '_' and '.', without spaces or slashes.\n"
     )
     assert cli.main(["submit", str(path)]) == 2
-    assert capsys.readouterr() == ("", told)
+    assert capsys.readouterr() == ("", message)
     assert cli.main(["submit", str(path), "--json"]) == 2
-    said = capsys.readouterr()
-    assert said.err == told
-    found = json.loads(said.out)
-    assert found["more"] == 0
-    assert [(one["file"], one["line"], one["key"]) for one in found["errors"]] == [
+    captured = capsys.readouterr()
+    assert captured.err == message
+    answer = json.loads(captured.out)
+    assert answer["more"] == 0
+    assert [(error["file"], error["line"], error["key"]) for error in answer["errors"]] == [
         (str(path), 1, "gpus"),
         (str(path), 3, "class"),
     ]
-    assert found["errors"][0]["message"] == "'two' is not a whole number from 1 to 1,000,000."
+    assert answer["errors"][0]["message"] == "'two' is not a whole number from 1 to 1,000,000."
 
 
 def test_an_interrupt_is_quiet(command: "Run", capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,12 +29,12 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> list[Any]:
 def test_users_and_groups_get_the_rights_and_the_policies_of_the_service_account(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    said = ("--as", 'o"brien', "--as", "ada", "--as", "ada", "--as-group", "ops")
-    bound = [made for made in printed(capsys, "rbac", *said) if made["kind"].endswith("Binding")]
+    subjects = ("--as", 'o"brien', "--as", "ada", "--as", "ada", "--as-group", "ops")
+    bound = [made for made in printed(capsys, "rbac", *subjects) if made["kind"].endswith("Binding")]
     assert {tuple((who["kind"], who["name"]) for who in made["subjects"]) for made in bound} == {
         (("ServiceAccount", "penstock"), ("User", 'o"brien'), ("User", "ada"), ("Group", "ops"))
     }
-    policies = {made["metadata"]["name"]: made["spec"] for made in printed(capsys, "admission", *said)[::2]}
+    policies = {made["metadata"]["name"]: made["spec"] for made in printed(capsys, "admission", *subjects)[::2]}
     ours = (
         '(request.userInfo.username in ["system:serviceaccount:penstock:penstock", "o\\"brien", "ada"]'
         ' || (has(request.userInfo.groups) && request.userInfo.groups.exists(g, g in ["ops"]))) || '
@@ -44,7 +44,7 @@ def test_users_and_groups_get_the_rights_and_the_policies_of_the_service_account
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("--as", " "), "is not the name of a user or group"),
         (("--site", "lab"), "give --sites, too"),
@@ -55,7 +55,7 @@ def test_users_and_groups_get_the_rights_and_the_policies_of_the_service_account
 )
 def test_a_mistake_is_one_sentence(
     words: tuple[str, ...],
-    told: str,
+    message: str,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -63,7 +63,7 @@ def test_a_mistake_is_one_sentence(
     monkeypatch.chdir(tmp_path)
     Path("sites.yaml").write_text(SITES)
     assert main(["manifests", "admission", *words]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_site_that_uses_its_pods_own_account_is_not_asked(

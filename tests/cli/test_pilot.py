@@ -31,8 +31,8 @@ def test_a_pilot_is_begun_once_and_reported_later(folder: Path, capsys: pytest.C
     assert (begun["job"], len(begun["before"]["runs"])) == ("a/train", 8)
     assert begun == json.loads((folder / "pilot.json").read_text())
     assert main(["pilot", "report", "--csv", "after.csv", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["wait_h"]["verdict"], found["wait_h"]["after"]["runs"]) == ("lower", 8)
+    report = json.loads(capsys.readouterr().out)
+    assert (report["wait_h"]["verdict"], report["wait_h"]["after"]["runs"]) == ("lower", 8)
     assert main(["pilot", "report", "--csv", "before.csv"]) == 0
     assert "Verdict: too few runs to say." in capsys.readouterr().out
 
@@ -65,6 +65,6 @@ def test_what_is_refused_is_one_sentence(words: list[str], why: str, capsys: pyt
     )
     capsys.readouterr()
     assert main(["pilot", *words]) == 2
-    told = capsys.readouterr()
-    assert why in told.err
-    assert told.out == ""
+    captured = capsys.readouterr()
+    assert why in captured.err
+    assert captured.out == ""

@@ -44,17 +44,17 @@ def test_cases_pass_or_fail_with_their_line(capsys: pytest.CaptureFixture[str]) 
     )
     Path("policy_test.yaml").write_text(wrong.replace("lab/a100", "lab/none").replace("denied", "denid"))
     assert main(["policy", "test"]) == 2
-    said = capsys.readouterr().err
-    assert "cases[0].expect (n): unknown word 'denid'" in said
-    assert "cases[0].at[0] (n): there is no offer 'lab/none'" in said
+    stderr = capsys.readouterr().err
+    assert "cases[0].expect (n): unknown word 'denid'" in stderr
+    assert "cases[0].at[0] (n): there is no offer 'lab/none'" in stderr
 
 
 def test_every_offer_is_explained_with_file_and_line(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["policy", "explain", "--job", "job.yaml", "--sites", "sites.yaml"]
     assert main([*words, "--json"]) == 0
-    found = {row["offer"]: row for row in json.loads(capsys.readouterr().out)["offers"]}
-    assert found["lab/a100"]["allowed"]
-    assert found["nebius-finland/h100"]["against"] == [
+    offers = {row["offer"]: row for row in json.loads(capsys.readouterr().out)["offers"]}
+    assert offers["lab/a100"]["allowed"]
+    assert offers["nebius-finland/h100"]["against"] == [
         {"rule": "class inference stays on owned GPUs: flat cost, low latency", "where": "policy.yaml:23"}
     ]
     assert main(words) == 0

@@ -40,20 +40,20 @@ def test_a_journal_is_compared_with_its_own_run_times(
     assert main(["simulate", "--generate", "60", "--journal", journal, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert main(["policy", "diff", *files, "--journal", journal, "--seeds", "2", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["overall"]["old"]["cost"] == pytest.approx(report["cloud_cost"], rel=0.1)
-    assert found["overall"]["new"]["cost"] == 0
-    assert found["overall"]["new"]["denied"] == 60
-    assert found["rules"]["old"] == []
-    assert {(rule["rule"], rule["where"]) for rule in found["rules"]["new"]} == {
+    diff = json.loads(capsys.readouterr().out)
+    assert diff["overall"]["old"]["cost"] == pytest.approx(report["cloud_cost"], rel=0.1)
+    assert diff["overall"]["new"]["cost"] == 0
+    assert diff["overall"]["new"]["denied"] == 60
+    assert diff["rules"]["old"] == []
+    assert {(rule["rule"], rule["where"]) for rule in diff["rules"]["new"]} == {
         ("cloud unknown is not allowed", "new.yaml:4")
     }
-    assert 0 < len(found["changed"]) <= 20
-    assert found["estimates"]["runs"] == 3
+    assert 0 < len(diff["changed"]) <= 20
+    assert diff["estimates"]["runs"] == 3
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ([], "Say which jobs: one of --journal FILE, --trace FILE or --generate JOBS."),
         (["--generate", "5", "--journal", "x"], "Say which jobs"),
@@ -62,10 +62,10 @@ def test_a_journal_is_compared_with_its_own_run_times(
     ],
 )
 def test_bad_questions_are_one_sentence(
-    files: tuple[str, str], words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    files: tuple[str, str], words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["policy", "diff", *files, *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_policy_file_that_is_wrong_is_named(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,10 +78,10 @@ def test_an_export_is_terraform_and_says_what_it_cannot_hold(
     files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["policy", "export", files[1], "--terraform", "aws"]) == 0
-    told = capsys.readouterr()
-    config = json.loads(told.out)
+    captured = capsys.readouterr()
+    config = json.loads(captured.out)
     assert config["resource"]["aws_budgets_budget"]["penstock"]["limit_amount"] == "300"
-    assert told.err == ""
+    assert captured.err == ""
     out = tmp_path / "penstock.tf.json"
     assert main(["policy", "export", files[1], "--terraform", "aws", "--out", str(out)]) == 0
     assert json.loads(out.read_text()) == config

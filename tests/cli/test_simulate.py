@@ -64,9 +64,9 @@ def says(capsys: pytest.CaptureFixture[str]) -> Say:
 
     def run(*args: str) -> str:
         assert cli.main(args) == 0
-        said = capsys.readouterr()
-        assert said.err == ""
-        return said.out
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        return captured.out
 
     return run
 
@@ -77,11 +77,11 @@ def refuses(capsys: pytest.CaptureFixture[str]) -> Say:
 
     def run(*args: str) -> str:
         assert cli.main(args) == 2
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert said.err.startswith("Error: ")
-        assert said.err.count("\n") == 1
-        return said.err.removeprefix("Error: ").removesuffix("\n")
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.startswith("Error: ")
+        assert captured.err.count("\n") == 1
+        return captured.err.removeprefix("Error: ").removesuffix("\n")
 
     return run
 
@@ -90,9 +90,9 @@ def refuses(capsys: pytest.CaptureFixture[str]) -> Say:
 
 
 def test_json_has_every_field_in_order(says: Say) -> None:
-    found = json.loads(says("simulate", "--generate", "40", "--json"))
-    assert list(found)[: len(FIELDS)] == FIELDS
-    assert (found["jobs"], found["policy"], found["knob"], found["currency"]) == (40, "penstock", "20", "USD")
+    report = json.loads(says("simulate", "--generate", "40", "--json"))
+    assert list(report)[: len(FIELDS)] == FIELDS
+    assert (report["jobs"], report["policy"], report["knob"], report["currency"]) == (40, "penstock", "20", "USD")
 
 
 def test_the_sums_of_a_trace_are_right(says: Say) -> None:
@@ -112,9 +112,12 @@ def test_the_cost_of_delay_is_the_knob_and_its_old_option_works_with_a_notice(
     args = ["simulate", "--generate", "60", "--json"]
     new = json.loads(says(*args, "--cost-of-delay", "3"))
     assert cli.main([*args, "--knob", "3"]) == 0
-    said = capsys.readouterr()
-    assert said.err == "Notice: --knob of 'penstock' is called --cost-of-delay now; the old name works for a release.\n"
-    old = json.loads(said.out)
+    captured = capsys.readouterr()
+    assert (
+        captured.err
+        == "Notice: --knob of 'penstock' is called --cost-of-delay now; the old name works for a release.\n"
+    )
+    old = json.loads(captured.out)
     assert (new["knob"], old | dict.fromkeys(MACHINE)) == ("3", new | dict.fromkeys(MACHINE))
 
 
@@ -124,17 +127,17 @@ def test_the_same_run_twice_is_the_same(says: Say) -> None:
 
 
 def test_another_seed_is_another_month(says: Say) -> None:
-    one, two = (json.loads(says("simulate", "--generate", "60", "--seed", s, "--json"))["gpu_hours"] for s in "12")
-    assert one != two
+    first, second = (json.loads(says("simulate", "--generate", "60", "--seed", s, "--json"))["gpu_hours"] for s in "12")
+    assert first != second
 
 
 def test_people_get_a_table_with_the_same_numbers(says: Say) -> None:
     args = ("simulate", "jobs.csv", "--nodes", "1", "--costs", "l0", "--policy", "nowait")
-    told = says(*args, "--budget", "org=500")
-    assert told.startswith("Policy nowait, knob ")
-    assert re.search(r"^went to rented GPUs +1 jobs, 4 GPU-h$", told, re.MULTILINE)
-    assert re.search(r"^paid for rented GPUs +\$10\.00$", told, re.MULTILINE)
-    assert re.search(r"^org +month 1 +\$500\.00 +\$10\.00 +\$490\.00$", told, re.MULTILINE)
+    stdout = says(*args, "--budget", "org=500")
+    assert stdout.startswith("Policy nowait, knob ")
+    assert re.search(r"^went to rented GPUs +1 jobs, 4 GPU-h$", stdout, re.MULTILINE)
+    assert re.search(r"^paid for rented GPUs +\$10\.00$", stdout, re.MULTILINE)
+    assert re.search(r"^org +month 1 +\$500\.00 +\$10\.00 +\$490\.00$", stdout, re.MULTILINE)
 
 
 def test_a_cap_holds_in_each_month(says: Say) -> None:
@@ -234,8 +237,8 @@ def test_what_cannot_be_simulated_is_one_sentence(args: str, sentence: str, refu
 
 
 def test_an_unknown_policy_is_refused_with_the_ones_there_are(refuses: Say) -> None:
-    said = refuses("simulate", "--generate", "5", "--policy", "fast")
-    assert re.fullmatch(r"There is no policy 'fast'; choose one of .*nowait, constant, .*\.", said)
+    message = refuses("simulate", "--generate", "5", "--policy", "fast")
+    assert re.fullmatch(r"There is no policy 'fast'; choose one of .*nowait, constant, .*\.", message)
 
 
 @pytest.mark.parametrize(
@@ -243,11 +246,11 @@ def test_an_unknown_policy_is_refused_with_the_ones_there_are(refuses: Say) -> N
 )
 def test_options_out_of_range_are_usage_errors(args: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["simulate", "--generate", "5", *args.split()]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("Usage: penstock simulate")
-    assert args.split(maxsplit=1)[0] in said.err
-    assert "Traceback" not in said.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("Usage: penstock simulate")
+    assert args.split(maxsplit=1)[0] in captured.err
+    assert "Traceback" not in captured.err
 
 
 def test_a_starts_file_that_cannot_be_written_is_known_before_the_run(
@@ -270,8 +273,8 @@ def test_why_tells_one_job_line_by_line(says: Say) -> None:
     lines = says("why", "first", "--journal", "month.journal").splitlines()
     assert lines[0] == "  day 1, 00:00  Submitted by default: 8 GPUs."
     assert lines[-1] == "  day 1, 02:00  Succeeded."
-    told = json.loads(says("why", "first", "--journal", "month.journal", "--json"))
-    assert [line["text"] for line in told] == [line[16:] for line in lines]
+    story = json.loads(says("why", "first", "--journal", "month.journal", "--json"))
+    assert [line["text"] for line in story] == [line[16:] for line in lines]
 
 
 def test_why_says_so_when_it_knows_no_such_job(says: Say, refuses: Say) -> None:
@@ -309,8 +312,8 @@ def test_a_difference_is_shown_and_is_exit_code_1(
     says: Say, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     says(*JOURNAL)
-    found = again.RedecideReport(9, 8, 1, (again.Difference(3, ("Start(lab)",), ("Wait(lab)",)),))
-    monkeypatch.setattr(again, "redecide", lambda *_, **__: found)
+    report = again.RedecideReport(9, 8, 1, (again.Difference(3, ("Start(lab)",), ("Wait(lab)",)),))
+    monkeypatch.setattr(again, "redecide", lambda *_, **__: report)
     assert cli.main(["redecide", "month.journal"]) == 1
     assert capsys.readouterr().out == (
         "1 of 9 steps would be decided differently. The first:\n  step 3\n    - Start(lab)\n    + Wait(lab)\n"

@@ -39,9 +39,9 @@ class Typist:
         """Lines of stdout, and stderr."""
         where = ("--kubeconfig", str(self.cluster.kubeconfig), "-n", self.namespace)
         ended = main(["kubectl", "apply", *where, *words])
-        output = self.screen.readouterr()
-        assert ended == code, output.err
-        return output.out.splitlines(), output.err
+        captured = self.screen.readouterr()
+        assert ended == code, captured.err
+        return captured.out.splitlines(), captured.err
 
     def has(self, kind: str, name: str) -> Json:
         return self.cluster.get("-n", self.namespace, kind, name)
