@@ -13,8 +13,8 @@ from tests.postgres import Server, server
 
 @pytest.fixture(scope="session")
 def database() -> Iterator[Server]:
-    with server() as found:
-        yield found
+    with server() as postgres:
+        yield postgres
 
 
 @pytest.fixture(scope="module")

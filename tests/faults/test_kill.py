@@ -12,11 +12,11 @@ pytestmark = pytest.mark.slow
 
 
 def test_rows_2_3_and_13_killed_again_and_again_it_loses_doubles_and_overspends_nothing() -> None:
-    told = kill.run("sqlite", kills=6, seed=2)
-    assert told.words == []
-    assert told.kills == 6
-    assert len(told.jobs) >= 5
-    assert told.auditor.engine.state.steps > 20
+    run = kill.run("sqlite", kills=6, seed=2)
+    assert run.words == []
+    assert run.kills == 6
+    assert len(run.jobs) >= 5
+    assert run.auditor.engine.state.steps > 20
 
 
 #: Found within a few kills; `--mutate` has them all.

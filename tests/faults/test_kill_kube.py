@@ -67,9 +67,9 @@ class Seen(Witness):
         )
 
     def bound(self, attempt: str) -> None:
-        said = {annotations.BINDING: binding(attempt, "east/rented")}
+        marks = {annotations.BINDING: binding(attempt, "east/rented")}
         self.sees(
-            {"metadata": {"name": "train", "uid": "u", "labels": {LABEL: "train"}, "annotations": said}, "spec": {}}
+            {"metadata": {"name": "train", "uid": "u", "labels": {LABEL: "train"}, "annotations": marks}, "spec": {}}
         )
 
 
@@ -163,10 +163,10 @@ def _bench_programs() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("_bench_programs")
 def test_rows_2_3_6_and_26_two_control_planes_killed_and_stopped_run_every_job_once() -> None:
-    told = kill_kube.run(kills=4, seed=2)
-    assert [*told.words, *told.stories] == []
-    assert told.kills + told.stops >= 4
-    assert told.load.sent
+    run = kill_kube.run(kills=4, seed=2)
+    assert [*run.words, *run.stories] == []
+    assert run.kills + run.stops >= 4
+    assert run.load.sent
 
 
 @pytest.mark.slow

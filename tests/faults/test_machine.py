@@ -57,8 +57,8 @@ def until(true: Callable[[], Any], what: str) -> Any:
     """Another process has no event that we could await; this ends as soon as it is so."""
     limit = time.monotonic() + LIMIT_S
     while time.monotonic() < limit:
-        if found := true():
-            return found
+        if result := true():
+            return result
         time.sleep(0.05)
     raise AssertionError(f"not within {LIMIT_S} s: {what}")
 
@@ -73,11 +73,11 @@ def counting(home: Path, tenths: int, **more: Any) -> dict[str, Any]:
 
 
 def in_state(client: httpx2.Client, job: str, *wanted: str) -> dict[str, Any]:
-    def found() -> dict[str, Any] | None:
+    def reached() -> dict[str, Any] | None:
         answer: dict[str, Any] = client.get(f"/v1/jobs/{job}").json()
         return answer if answer["state"] in wanted else None
 
-    got: dict[str, Any] = until(found, f"{job} is {wanted}")
+    got: dict[str, Any] = until(reached, f"{job} is {wanted}")
     return got
 
 
@@ -95,16 +95,16 @@ def test_row_04_while_it_is_dead_a_job_with_room_in_its_caps_runs_on_to_its_end(
     with up(tmp_path, *more) as (process, client):
         job = client.post("/v1/jobs", json=counting(tmp_path, 30)).json()["job"]
         prints(client, job, "line 1")
-        said = client.get("/v1/exposure").json()["most"]
+        most = client.get("/v1/exposure").json()["most"]
         killed(process)
     (ended,) = until(lambda: list(tmp_path.glob("sites/cloud/attempts/*/ended.json")), "it ends by itself")
     assert json.loads(ended.read_text())["phase"] == "done"
     with up(tmp_path, *more) as (_, client):
-        found = in_state(client, job, "succeeded")
+        shown = in_state(client, job, "succeeded")
         until(lambda: client.get("/v1/exposure").json()["most"] == 0, "its hold is settled")
         spent = client.get("/v1/budget").json()["scopes"][0]["spent"]
-    assert found["attempts"] == 1
-    assert 0 < spent <= said
+    assert shown["attempts"] == 1
+    assert 0 < spent <= most
 
 
 def test_row_04_while_it_is_dead_a_job_near_its_cap_is_checkpointed_and_gone(tmp_path: Path) -> None:
@@ -156,8 +156,8 @@ def _refused(client: httpx2.Client, home: Path) -> dict[str, Any] | None:
     if answer.status_code == 201:  # it still fitted
         return None
     assert answer.status_code == 503, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    refusal: dict[str, Any] = answer.json()
+    return refusal
 
 
 def test_row_12_a_database_that_is_gone_loses_nothing_and_is_found_again(tmp_path: Path) -> None:

@@ -36,10 +36,10 @@ async def test_row_04_dead_for_an_hour_with_room_in_the_caps_no_job_is_stopped(c
         await plane.submit(job(run="5h"), NOTHING)
         await plane.submit(job(run="90m"), NOTHING)
         await world.until("10:00")
-        said, held = plane.view.exposure, account(world).held
+        exposure, held = plane.view.exposure, account(world).held
         spent = account(world).spent
         await world.dies()
-    assert said == held > 0
+    assert exposure == held > 0
     await world.until("11:00")  # j1 has ended meanwhile, and its node is still there
     assert bill(world, clock.now()) <= held + spent
     async with world.up():
@@ -57,13 +57,13 @@ async def test_row_04_dead_with_a_cap_nearly_reached_its_jobs_are_checkpointed_a
     async with world.up() as plane:
         await plane.submit(job(run="5h"), NOTHING)
         await world.until("09:50")
-        said, books = plane.view.exposure, account(world)
+        exposure, books = plane.view.exposure, account(world)
         until_at = plane.view.exposure_until_at
         (lease,) = world.state().ledger.leases.values()
         deadline_at = lease.deadline_at
         await world.dies()
     assert clock.now() < deadline_at < clock.now() + HOUR
-    assert books.held == said
+    assert books.held == exposure
     await world.until("10:50")
     ((_, gone_at),) = world.world.meter.values()
     assert gone_at is not None
@@ -243,7 +243,7 @@ def test_row_11_a_job_that_runs_over_the_months_end_is_exact_in_both(ends: str) 
     """Charged to each month by the time that it ran in it, to a micro-unit; also if leases are renewed on the way."""
 
     @story("day 30, 22:20:00.123")
-    async def told(clock: VirtualClock) -> None:
+    async def month_end(clock: VirtualClock) -> None:
         run_ms = at(ends) - clock.now()
         world = given(clock, offer("cloud"), cap("org", "1000"), runs={"j0": f"{run_ms // SECOND}s"})
         async with world.up() as plane:
@@ -258,4 +258,4 @@ def test_row_11_a_job_that_runs_over_the_months_end_is_exact_in_both(ends: str) 
         assert spent == [first, whole - first]
         assert len(world.events(e.LeaseRenewed)) >= 2
 
-    told()
+    month_end()

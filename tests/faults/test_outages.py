@@ -50,38 +50,38 @@ class One:
     def says(self, command: str, *words: str) -> str:
         """Wait until the command says all of these."""
 
-        found = ""
+        output = ""
 
-        def said() -> bool:
-            nonlocal found
-            found = self.brain.asked(*command.split())
-            return all(word in found for word in words)
+        def says_all() -> bool:
+            nonlocal output
+            output = self.brain.asked(*command.split())
+            return all(word in output for word in words)
 
         try:
-            until(said, command)
+            until(says_all, command)
         except AssertionError:
-            raise AssertionError(f"{command} never says {words}, but: {found}") from None
-        return found
+            raise AssertionError(f"{command} never says {words}, but: {output}") from None
+        return output
 
     def is_well(self) -> None:
         until(lambda: "BAD" not in self.brain.asked("doctor"), "doctor finds nothing bad")
 
     def ran_once(self, *attempts: str) -> None:
         """Each in one Job with one pod; nothing was lost, nothing is held, all of it was decided from the record."""
-        made = [one["metadata"]["annotations"] for one in self.ground.executions()]
+        made = [execution["metadata"]["annotations"] for execution in self.ground.executions()]
         words = {about[annotations.ATTEMPT]: about.get(annotations.WORDS, "") for about in made}
         assert sorted(words) == sorted(attempts), words
         assert len(made) == len(attempts), words
         assert [pod["status"]["phase"] for pod in self.ground.pods()] == ["Succeeded"] * len(attempts)
         events = [event for row in rows(self.where) for event in (*row.inputs, *row.outputs)]
-        assert sorted(one.attempt for one in events if isinstance(one, e.StartPromised)) == sorted(attempts)
-        assert [one for one in events if isinstance(one, e.AttemptLost)] == []
+        assert sorted(event.attempt for event in events if isinstance(event, e.StartPromised)) == sorted(attempts)
+        assert [event for event in events if isinstance(event, e.AttemptLost)] == []
         until(lambda: not folded(self.where).state.ledger.leases, "nothing is held any more")
         assert redecide(rows(self.where), 1).different == 0
 
 
 @pytest.fixture
-def one(two_clusters: ClusterGroup, tmp_path: Path) -> Iterator[One]:
+def plane(two_clusters: ClusterGroup, tmp_path: Path) -> Iterator[One]:
     made = One(two_clusters, tmp_path)
     yield made
     made.brain.end()
@@ -94,129 +94,129 @@ def piped(tmp_path: Path) -> Iterator[Callable[[DevCluster], Pipe]]:
         yield lambda cluster: stack.enter_context(Pipe(cluster, tmp_path))
 
 
-def test_an_api_server_that_stands_still_is_named_and_all_goes_on_when_it_is_back(one: One) -> None:
-    one.comes_up()
-    one.ground.apply(home_job("first", BIG, runs="5s"))
-    one.runs("first")
-    one.ground.east.pause_api()
-    one.says("sites", "does not answer")
-    one.says("doctor", "BAD  site", "east does not answer: east is out of reach")
-    one.says("why j0", "east is out of reach", "nothing is started twice")
-    one.ground.apply(home_job("second", BIG), home_job("small"))
-    one.completes("small")  # at home, as if nothing were
-    one.ground.east.resume_api()
-    one.completes("first", "second")
-    one.is_well()
-    one.ran_once("j0.1", "j1.1", "j2.1")
+def test_an_api_server_that_stands_still_is_named_and_all_goes_on_when_it_is_back(plane: One) -> None:
+    plane.comes_up()
+    plane.ground.apply(home_job("first", BIG, runs="5s"))
+    plane.runs("first")
+    plane.ground.east.pause_api()
+    plane.says("sites", "does not answer")
+    plane.says("doctor", "BAD  site", "east does not answer: east is out of reach")
+    plane.says("why j0", "east is out of reach", "nothing is started twice")
+    plane.ground.apply(home_job("second", BIG), home_job("small"))
+    plane.completes("small")  # at home, as if nothing were
+    plane.ground.east.resume_api()
+    plane.completes("first", "second")
+    plane.is_well()
+    plane.ran_once("j0.1", "j1.1", "j2.1")
 
 
-def test_an_api_server_that_is_killed_while_a_job_is_being_started_starts_it_once(one: One) -> None:
-    one.comes_up()
-    one.ground.east.kill_api()
-    one.ground.apply(home_job("first", BIG))
-    one.says("doctor", "BAD  alarm", "east")
-    one.ground.east.start_api()
-    one.completes("first")
-    one.is_well()
-    one.ran_once("j0.1")
+def test_an_api_server_that_is_killed_while_a_job_is_being_started_starts_it_once(plane: One) -> None:
+    plane.comes_up()
+    plane.ground.east.kill_api()
+    plane.ground.apply(home_job("first", BIG))
+    plane.says("doctor", "BAD  alarm", "east")
+    plane.ground.east.start_api()
+    plane.completes("first")
+    plane.is_well()
+    plane.ran_once("j0.1")
 
 
-def test_the_home_cluster_stands_still_and_its_jobs_are_taken_and_shown_when_it_is_back(one: One) -> None:
-    one.comes_up()
-    one.ground.apply(home_job("first", BIG, runs="3s"))
-    one.runs("first")
-    one.ground.lab.pause_api()
-    one.says("doctor", "lab does not answer", "The home cluster lab cannot be followed")
-    until(lambda: all(pod["status"]["phase"] == "Succeeded" for pod in _pods(one)), "it ends, and nobody can be told")
-    one.ground.lab.resume_api()
-    one.completes("first")
-    one.ground.apply(home_job("second"))
-    one.completes("second")
-    one.is_well()
-    one.ran_once("j0.1", "j1.1")
+def test_the_home_cluster_stands_still_and_its_jobs_are_taken_and_shown_when_it_is_back(plane: One) -> None:
+    plane.comes_up()
+    plane.ground.apply(home_job("first", BIG, runs="3s"))
+    plane.runs("first")
+    plane.ground.lab.pause_api()
+    plane.says("doctor", "lab does not answer", "The home cluster lab cannot be followed")
+    until(lambda: all(pod["status"]["phase"] == "Succeeded" for pod in _pods(plane)), "it ends, and nobody can be told")
+    plane.ground.lab.resume_api()
+    plane.completes("first")
+    plane.ground.apply(home_job("second"))
+    plane.completes("second")
+    plane.is_well()
+    plane.ran_once("j0.1", "j1.1")
 
 
-def _pods(one: One) -> list[dict[str, Any]]:
-    return list(one.ground.east.get("pods", "-n", one.ground.ours)["items"])
+def _pods(plane: One) -> list[dict[str, Any]]:
+    return list(plane.ground.east.get("pods", "-n", plane.ground.ours)["items"])
 
 
 @pytest.mark.parametrize("away", ["east", "lab"])
 def test_a_network_that_is_cut_so_that_connections_hang_loses_and_doubles_nothing(
-    one: One, piped: Callable[[DevCluster], Pipe], away: str
+    plane: One, piped: Callable[[DevCluster], Pipe], away: str
 ) -> None:
     """The old connections stay dead when it is mended. Once, what a watch did not say was not missed for 100 s."""
-    pipe = piped(one.ground.east if away == "east" else one.ground.lab)
-    one.comes_up(**{away: pipe.kubeconfig})
-    one.ground.apply(home_job("first", BIG, runs="6s"))
-    one.runs("first")
+    pipe = piped(plane.ground.east if away == "east" else plane.ground.lab)
+    plane.comes_up(**{away: pipe.kubeconfig})
+    plane.ground.apply(home_job("first", BIG, runs="6s"))
+    plane.runs("first")
     pipe.cut()
-    one.says("doctor", f"{away} does not answer")
-    one.ground.apply(home_job("second", BIG))
-    until(lambda: all(pod["status"]["phase"] == "Succeeded" for pod in _pods(one)), "the first ends meanwhile")
+    plane.says("doctor", f"{away} does not answer")
+    plane.ground.apply(home_job("second", BIG))
+    until(lambda: all(pod["status"]["phase"] == "Succeeded" for pod in _pods(plane)), "the first ends meanwhile")
     pipe.mend()
-    one.completes("first", "second")
-    one.is_well()
-    one.ran_once("j0.1", "j1.1")
+    plane.completes("first", "second")
+    plane.is_well()
+    plane.ran_once("j0.1", "j1.1")
 
 
 # --- who we are, and what we may -------------------------------------------------------------------------------------
 
 
-def account(one: One, cluster: DevCluster, *without: str) -> Path:
+def account(plane: One, cluster: DevCluster, *without: str) -> Path:
     """A kubeconfig with the rights that `penstock manifests rbac --role home` prints, except these, `VERB RESOURCE`;
     its token is in a file beside it. Called again it changes the rights, and the token."""
     rules = _less([*EVERYWHERE, *ACTING, *SHOWING], without)
-    path = cluster.token_for(f"penstock-{one.ground.ours}", rules)
-    said = json.loads(path.read_text())
+    path = cluster.token_for(f"penstock-{plane.ground.ours}", rules)
+    config = json.loads(path.read_text())
     token = path.with_suffix(".token")
-    token.write_text(said["users"][0]["user"].pop("token"))
-    said["users"][0]["user"]["tokenFile"] = str(token)
-    path.write_text(json.dumps(said))
+    token.write_text(config["users"][0]["user"].pop("token"))
+    config["users"][0]["user"]["tokenFile"] = str(token)
+    path.write_text(json.dumps(config))
     return path
 
 
 def _less(rules: list[dict[str, Any]], without: tuple[str, ...]) -> list[dict[str, Any]]:
     taken = [tuple(words.split()) for words in without]
-    found = [(verb, resource, rule) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]]
-    kept = [(verb, resource, rule) for verb, resource, rule in found if (verb, resource) not in taken]
+    rights = [(verb, resource, rule) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]]
+    kept = [(verb, resource, rule) for verb, resource, rule in rights if (verb, resource) not in taken]
     return [{"apiGroups": rule["apiGroups"], "resources": [to], "verbs": [verb]} for verb, to, rule in kept]
 
 
-def test_a_token_that_has_expired_is_named_and_a_new_one_in_its_file_is_taken_at_once(one: One) -> None:
-    east = one.ground.east
-    one.comes_up(east=account(one, east))
-    one.ground.apply(home_job("first", BIG, runs="3s"))
-    one.runs("first")
-    east.revoke(f"penstock-{one.ground.ours}")
-    one.says("doctor", "east does not answer", "the token is wrong or has expired")
-    one.ground.apply(home_job("second", BIG))
-    account(one, east)
-    one.completes("first", "second")
-    one.is_well()
-    one.ran_once("j0.1", "j1.1")
+def test_a_token_that_has_expired_is_named_and_a_new_one_in_its_file_is_taken_at_once(plane: One) -> None:
+    east = plane.ground.east
+    plane.comes_up(east=account(plane, east))
+    plane.ground.apply(home_job("first", BIG, runs="3s"))
+    plane.runs("first")
+    east.revoke(f"penstock-{plane.ground.ours}")
+    plane.says("doctor", "east does not answer", "the token is wrong or has expired")
+    plane.ground.apply(home_job("second", BIG))
+    account(plane, east)
+    plane.completes("first", "second")
+    plane.is_well()
+    plane.ran_once("j0.1", "j1.1")
 
 
-def test_a_right_that_is_missing_abroad_is_named_nothing_is_half_done_and_it_goes_on_once_granted(one: One) -> None:
-    east = one.ground.east
-    one.comes_up(east=account(one, east, "create jobs"))
-    one.ground.apply(home_job("first", BIG))
-    one.says("doctor", "BAD  alarm", "our account there may not create jobs.batch; grant it")
-    assert one.ground.executions() == []
-    assert len(folded(one.where).state.ledger.leases) == 1
-    account(one, east)
-    one.completes("first")
-    one.is_well()
-    one.ran_once("j0.1")
+def test_a_right_that_is_missing_abroad_is_named_nothing_is_half_done_and_it_goes_on_once_granted(plane: One) -> None:
+    east = plane.ground.east
+    plane.comes_up(east=account(plane, east, "create jobs"))
+    plane.ground.apply(home_job("first", BIG))
+    plane.says("doctor", "BAD  alarm", "our account there may not create jobs.batch; grant it")
+    assert plane.ground.executions() == []
+    assert len(folded(plane.where).state.ledger.leases) == 1
+    account(plane, east)
+    plane.completes("first")
+    plane.is_well()
+    plane.ran_once("j0.1")
 
 
-def test_a_right_that_is_missing_at_home_is_named_and_what_runs_is_shown_once_granted(one: One) -> None:
-    lab = one.ground.lab
-    one.comes_up(lab=account(one, lab, "patch jobs/status"))
-    one.ground.apply(home_job("first", BIG))
-    one.says("doctor", "BAD  alarm", "our account may not patch jobs.batch/status")
-    one.says("why j0", "Succeeded.")  # it runs all the same
-    assert not (one.ground.home("first").get("status") or {}).get("succeeded")
-    account(one, lab)
-    one.completes("first")
-    one.is_well()
-    one.ran_once("j0.1")
+def test_a_right_that_is_missing_at_home_is_named_and_what_runs_is_shown_once_granted(plane: One) -> None:
+    lab = plane.ground.lab
+    plane.comes_up(lab=account(plane, lab, "patch jobs/status"))
+    plane.ground.apply(home_job("first", BIG))
+    plane.says("doctor", "BAD  alarm", "our account may not patch jobs.batch/status")
+    plane.says("why j0", "Succeeded.")  # it runs all the same
+    assert not (plane.ground.home("first").get("status") or {}).get("succeeded")
+    account(plane, lab)
+    plane.completes("first")
+    plane.is_well()
+    plane.ran_once("j0.1")

@@ -28,11 +28,11 @@ class Two:
 
     def completes(self, name: str) -> dict[str, Any]:
         def done() -> dict[str, Any] | None:
-            found = self.ground.home(name)
-            return found if complete(found) else None
+            job = self.ground.home(name)
+            return job if complete(job) else None
 
-        found: dict[str, Any] = until(done, f"{name} is complete")
-        return found
+        completed: dict[str, Any] = until(done, f"{name} is complete")
+        return completed
 
     def leads(self, brain: Brain) -> bool:
         return leader(self.where, [self.first, self.second]) is brain
@@ -46,8 +46,8 @@ class Two:
         self.adds_up([attempt])
 
     def adds_up(self, attempts: list[str]) -> None:
-        found = [event for row in rows(self.where) for event in (*row.inputs, *row.outputs)]
-        assert [event.attempt for event in found if isinstance(event, e.StartPromised)] == attempts
+        events = [event for row in rows(self.where) for event in (*row.inputs, *row.outputs)]
+        assert [event.attempt for event in events if isinstance(event, e.StartPromised)] == attempts
         until(lambda: not folded(self.where).state.ledger.leases, "nothing is held any more")
         assert redecide(rows(self.where), 1).different == 0
 
@@ -96,8 +96,8 @@ def test_row_6_a_leader_that_sleeps_through_its_lease_wakes_up_to_change_nothing
     assert "this writer must stop" in two.first.words
     two.completes("train")
     two.ran_once("j0.1")
-    (found,) = two.ground.executions()
-    assert found["metadata"]["uid"] == made["metadata"]["uid"]
+    (execution,) = two.ground.executions()
+    assert execution["metadata"]["uid"] == made["metadata"]["uid"]
 
 
 def test_row_26_what_was_cancelled_while_the_leader_slept_is_not_started_when_it_wakes_up(two: Two) -> None:
