@@ -47,8 +47,8 @@ async def test_an_attempt_waits_for_its_turn_at_the_site_and_is_stopped_there_fo
             await asyncio.to_thread(queued.kubectl, "wait", f"job/{name}", "--for=create", "--timeout=50s")
             await asyncio.to_thread(queued.kubectl, "wait", f"job/{name}", "--for=condition=Suspended", "--timeout=50s")
             await site.hears(e.AttemptQueued, attempt)
-        assert [one.attempt for one in (await site.driver.look()).attempts] == ["first.1"]
-        assert {type(one) for one in site.said} == {e.AttemptQueued}  # the first waited, too, if Kueue took its time
+        assert [seen_attempt.attempt for seen_attempt in (await site.driver.look()).attempts] == ["first.1"]
+        assert {type(fact) for fact in site.said} == {e.AttemptQueued}  # the first waited, too, if Kueue took its time
         third.cancel()
         await site.driver.stop("third.1", 1000)
         await site.hears(e.AttemptStopped, "third.1")

@@ -24,12 +24,12 @@ def test_steps_and_checkpoints_are_read_wherever_they_stand_in_a_line() -> None:
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 120)), max_size=30))
 def test_each_checkpoint_is_said_once_and_progress_once_a_tenth(seen: list[tuple[int, int]]) -> None:
     reported = Reported()
-    said = [fact for kept, step in seen for fact in reported.news(0, "a.1", kept, {"step": step, "of": 100})]
-    kept = [fact.kept_ms for fact in said if isinstance(fact, e.AttemptCheckpointed)]
+    facts = [fact for kept, step in seen for fact in reported.news(0, "a.1", kept, {"step": step, "of": 100})]
+    kept = [fact.kept_ms for fact in facts if isinstance(fact, e.AttemptCheckpointed)]
     assert kept == sorted(set(kept))
-    assert max(kept, default=0) == max((one for one, _ in seen), default=0)
-    tenths = [fact.done_permille // 100 for fact in said if isinstance(fact, e.AttemptProgressed)]
-    assert all(one != other for one, other in zip([0, *tenths], tenths, strict=False))
+    assert max(kept, default=0) == max((kept_ms for kept_ms, _ in seen), default=0)
+    tenths = [fact.done_permille // 100 for fact in facts if isinstance(fact, e.AttemptProgressed)]
+    assert all(earlier != other for earlier, other in zip([0, *tenths], tenths, strict=False))
 
 
 def test_how_an_attempt_ended_is_one_fact_in_every_driver() -> None:

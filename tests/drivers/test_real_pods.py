@@ -64,10 +64,10 @@ def ground(real_bed: ClusterGroup, tmp_path: Path) -> KubernetesGround:
 
 async def prints(site: Watch, attempt: str, text: bytes) -> bytes:
     while True:
-        found, more = await site.driver.log(attempt, 0, 1 << 20)
-        if text in found:
-            return found
-        assert more, found
+        log, more = await site.driver.log(attempt, 0, 1 << 20)
+        if text in log:
+            return log
+        assert more, log
         await asyncio.sleep(0.05)
 
 
@@ -172,8 +172,8 @@ async def test_a_users_own_limits_retries_and_batches_end_as_in_plain_kubernetes
 
     def pods(job: str) -> dict[str, Any]:
         name = annotations.execution_name(ground.installation, f"{job}.1")
-        found = east.get("-n", namespace, "pods", "-l", f"{annotations.EXECUTION}={name}")["items"]
-        active = [pod for pod in found if pod["status"]["phase"] == "Running" and is_untold(pod)]
+        listed = east.get("-n", namespace, "pods", "-l", f"{annotations.EXECUTION}={name}")["items"]
+        active = [pod for pod in listed if pod["status"]["phase"] == "Running" and is_untold(pod)]
         index = "batch.kubernetes.io/job-completion-index"
         return {(pod["metadata"].get("annotations") or {}).get(index, ""): pod["metadata"]["name"] for pod in active}
 

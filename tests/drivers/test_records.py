@@ -76,15 +76,15 @@ def test_words_of_an_end_can_be_stored_and_shown(tmp_path: Path) -> None:
 
 def test_a_deadline_is_believed_only_with_our_seal_of_its_own_name() -> None:
     key, other = b"k" * 32, b"o" * 32
-    said = sealed(key, "job.1", 5, 7)
-    assert opened(key, "job.1", said)["boot_ms"] == 7
+    record = sealed(key, "job.1", 5, 7)
+    assert opened(key, "job.1", record)["boot_ms"] == 7
     forged = [
-        {**said, "boot_ms": 8}, {**said, "at": 6}, {**said, "boot_ms": None}, {**said, "boot_ms": 7.0}, {},
-        {**said, "seal": None}, {**said, "seal": "ü"}, sealed(other, "job.1", 5, 7), sealed(key, "job.2", 5, 7),
+        {**record, "boot_ms": 8}, {**record, "at": 6}, {**record, "boot_ms": None}, {**record, "boot_ms": 7.0}, {},
+        {**record, "seal": None}, {**record, "seal": "ü"}, sealed(other, "job.1", 5, 7), sealed(key, "job.2", 5, 7),
     ]  # fmt: skip
-    for one in forged:
+    for forgery in forged:
         with pytest.raises(DamagedFile):
-            opened(key, "job.1", one)
+            opened(key, "job.1", forgery)
 
 
 def test_a_record_replaces_whatever_is_in_its_way_and_follows_no_link(tmp_path: Path) -> None:

@@ -11,33 +11,33 @@ JOB: dict[str, Any] = {"metadata": {"name": "x", "annotations": {}}, "spec": {"c
 FAILED = {"conditions": [{"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}]}
 
 
-def pod(phase: str, *, told: bool = False) -> dict[str, Any]:
-    more = {"deletionTimestamp": "2026-11-16T07:00:30Z"} if told else {}
+def pod(phase: str, *, terminating: bool = False) -> dict[str, Any]:
+    more = {"deletionTimestamp": "2026-11-16T07:00:30Z"} if terminating else {}
     return {"metadata": {"name": "x-0", **more}, "spec": {"nodeName": "n"}, "status": {"phase": phase}}
 
 
 def test_a_success_that_was_seen_counts_though_its_node_is_taken_afterwards(tmp_path: Path) -> None:
     """Its cluster deletes the pod with the node, and then sees that the Job's time is over."""
-    one = Execution(JOB, PodLog(tmp_path, 0, Kubelets(), lambda: None))
-    one.see(pod("Running"))
-    one.see(pod("Succeeded"))
-    one.see(pod("Succeeded", told=True))
-    one.miss(pod("Succeeded", told=True))
-    assert end_of({**JOB, "status": FAILED}, list(one.pods.values()), None) == End("done", "exit code 0")
+    execution = Execution(JOB, PodLog(tmp_path, 0, Kubelets(), lambda: None))
+    execution.see(pod("Running"))
+    execution.see(pod("Succeeded"))
+    execution.see(pod("Succeeded", terminating=True))
+    execution.miss(pod("Succeeded", terminating=True))
+    assert end_of({**JOB, "status": FAILED}, list(execution.pods.values()), None) == End("done", "exit code 0")
 
 
 def test_one_that_was_told_to_end_and_saved_its_work_is_not_done_when_it_is_gone(tmp_path: Path) -> None:
-    one = Execution(JOB, PodLog(tmp_path, 0, Kubelets(), lambda: None))
-    one.see(pod("Running", told=True))
-    one.see(pod("Succeeded", told=True))
-    one.miss(pod("Succeeded", told=True))
+    execution = Execution(JOB, PodLog(tmp_path, 0, Kubelets(), lambda: None))
+    execution.see(pod("Running", terminating=True))
+    execution.see(pod("Succeeded", terminating=True))
+    execution.miss(pod("Succeeded", terminating=True))
     complete = {"conditions": [{"type": "Complete", "status": "True"}]}
-    found = end_of({**JOB, "status": complete}, list(one.pods.values()), None)
-    assert found == End("lost", "it was told to end before it was done")
+    end = end_of({**JOB, "status": complete}, list(execution.pods.values()), None)
+    assert end == End("lost", "it was told to end before it was done")
 
 
 def test_a_pod_that_is_gone_before_it_ended_is_forgotten(tmp_path: Path) -> None:
-    one = Execution(JOB, PodLog(tmp_path, 0, Kubelets(), lambda: None))
-    one.see(pod("Running"))
-    one.miss(pod("Running"))
-    assert one.pods == {}
+    execution = Execution(JOB, PodLog(tmp_path, 0, Kubelets(), lambda: None))
+    execution.see(pod("Running"))
+    execution.miss(pod("Running"))
+    assert execution.pods == {}

@@ -27,20 +27,20 @@ def annotate(lab: ExternalCluster, ground: KubernetesGround, text: str) -> None:
 
 @story
 async def test_of_two_that_saw_the_same_claim_one_replaces_it(ground: KubernetesGround) -> None:
-    one, two = ground.driver(), ground.driver()
-    first = await one.claims.read()
+    driver, rival = ground.driver(), ground.driver()
+    first = await driver.claims.read()
     assert first.claim is None
     mine = Claim("home", 1, "a", "here", "me", "7:abc")
-    stands = await one.claims.write(mine, first)
+    stands = await driver.claims.write(mine, first)
     with pytest.raises(Superseded):
-        await two.claims.write(Claim("home", 1, "b"), first)
-    seen = await two.claims.read()
+        await rival.claims.write(Claim("home", 1, "b"), first)
+    seen = await rival.claims.read()
     assert (seen.claim, seen.version) == (mine, stands.version)
-    newer = await two.claims.write(Claim("home", 2, "c"), seen)
+    newer = await rival.claims.write(Claim("home", 2, "c"), seen)
     with pytest.raises(Superseded):
-        await one.claims.write(Claim("home", 1, "d"), stands)
-    assert (await one.claims.read()).claim == newer.claim == Claim("home", 2, "c")
-    await asyncio.gather(one.close(), two.close())
+        await driver.claims.write(Claim("home", 1, "d"), stands)
+    assert (await driver.claims.read()).claim == newer.claim == Claim("home", 2, "c")
+    await asyncio.gather(driver.close(), rival.close())
     async with opened(ground):  # and the Lease is what it was to everybody else
         pass
 
@@ -52,17 +52,17 @@ async def test_a_claim_is_renewed_by_whoever_lives_and_not_by_a_clock(
     """An hour between two machines' clocks changes nothing: only a change that is seen counts."""
     monkeypatch.setattr(claims, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(claims, "WATCHED_SECONDS", 0.5)
-    one, two = ground.driver(), ground.driver()
-    seen = await one.claims.write(Claim("home", 1, "a"), await one.claims.read())
+    driver, rival = ground.driver(), ground.driver()
+    seen = await driver.claims.write(Claim("home", 1, "a"), await driver.claims.read())
     for time in ("1999-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z"):
         change = json.dumps({"spec": {"renewTime": time}})
         namespace = ground.settings.namespace
         lab.kubectl("patch", "lease", annotations.LEASE, "-n", namespace, "--type=merge", "-p", change)
-        assert not await two.claims.is_renewed(seen)
-    seen, watching = await two.claims.read(), asyncio.create_task(two.claims.is_renewed(seen))
-    await one.claims.write(Claim("home", 1, "b"), seen)
+        assert not await rival.claims.is_renewed(seen)
+    seen, watching = await rival.claims.read(), asyncio.create_task(rival.claims.is_renewed(seen))
+    await driver.claims.write(Claim("home", 1, "b"), seen)
     assert await watching
-    await asyncio.gather(one.close(), two.close())
+    await asyncio.gather(driver.close(), rival.close())
 
 
 @story

@@ -3,12 +3,12 @@
 from penstock.core.model.types import PodCounts
 from penstock.drivers.kubernetes.counts import counts_at_end, counts_now
 from penstock.drivers.kubernetes.pods import End, end_of
-from tests.drivers.kubernetes.test_pods import disrupted, ended, job, told
+from tests.drivers.kubernetes.test_pods import disrupted, ended, job, terminating
 
 
 def test_pods_that_we_stop_are_never_shown_as_failed_ones() -> None:
     """A gang that its user suspended showed two failures, if the cluster counted before the journal had the end."""
-    pods = [told(ended(143)), told(ended(143))]
+    pods = [terminating(ended(143)), terminating(ended(143))]
     suspended = job("Failed", "DeadlineExceeded", ending="stopped", parallelism=2, completions=2)
     suspended["status"] |= {"failed": 2}
     assert counts_now(suspended, pods).failed == 0
@@ -17,7 +17,7 @@ def test_pods_that_we_stop_are_never_shown_as_failed_ones() -> None:
 
 
 def test_pods_that_are_lost_count_as_failed_and_use_up_no_retry() -> None:
-    pods = [disrupted("EvictionByEvictionAPI"), told(ended(143))]
+    pods = [disrupted("EvictionByEvictionAPI"), terminating(ended(143))]
     lost = job("Failed", "PodFailurePolicy", ending="lost", parallelism=2, completions=2)
     lost["status"] |= {"failed": 2}
     assert counts_now(lost, pods).failed == 2

@@ -38,8 +38,8 @@ def test_a_renewal_never_gives_more_than_the_user_does() -> None:
     def renewed(deadline_at: int, own: str) -> int | None:
         job = execution(**{names.OWN_DEADLINE: own} if own else {})
         job["status"]["startTime"] = "2026-11-17T11:50:00Z"
-        found: int | None = (_moved(job, deadline_at, 0, THEN) or {})["spec"]["activeDeadlineSeconds"]
-        return found
+        seconds: int | None = (_moved(job, deadline_at, 0, THEN) or {})["spec"]["activeDeadlineSeconds"]
+        return seconds
 
     assert renewed(HOUR, "") == 600 + 3600
     assert renewed(HOUR, "700") == 700

@@ -123,12 +123,12 @@ async def test_a_strangers_job_under_an_attempts_name_is_not_touched_and_the_att
 async def test_two_control_planes_that_start_the_same_attempt_make_one_job(
     ground: KubernetesGround, lab: ExternalCluster
 ) -> None:
-    async with opened(ground) as one, opened(ground) as two:
-        await asyncio.gather(one.start("long"), two.start("long"))
-        found = lab.get("jobs", "-n", ground.settings.namespace)["items"]
-        assert len(found) == 1
-        await one.driver.stop("long.1", 1000)
-        await two.hears(e.AttemptStopped, "long.1")
+    async with opened(ground) as first, opened(ground) as second:
+        await asyncio.gather(first.start("long"), second.start("long"))
+        jobs = lab.get("jobs", "-n", ground.settings.namespace)["items"]
+        assert len(jobs) == 1
+        await first.driver.stop("long.1", 1000)
+        await second.hears(e.AttemptStopped, "long.1")
 
 
 @story
@@ -149,10 +149,10 @@ async def test_row_27_a_result_is_kept_until_it_is_on_record_and_only_then_may_t
     async with opened(ground) as site:
         await site.start("quick")
         await site.hears(e.AttemptEnded, "quick.1")
-        found = job_of(ground, lab, "quick.1")
-        assert found["metadata"]["finalizers"] == [annotations.RESULT]
-        assert "ttlSecondsAfterFinished" not in found["spec"]
-        lab.kubectl("delete", "job", found["metadata"]["name"], "-n", ground.settings.namespace, "--wait=false")
+        job = job_of(ground, lab, "quick.1")
+        assert job["metadata"]["finalizers"] == [annotations.RESULT]
+        assert "ttlSecondsAfterFinished" not in job["spec"]
+        lab.kubectl("delete", "job", job["metadata"]["name"], "-n", ground.settings.namespace, "--wait=false")
         assert (await site.sees("quick.1")) is not None
     async with opened(ground) as site:
         assert (await site.hears(e.AttemptEnded, "quick.1")).outcome == "done"
@@ -160,16 +160,16 @@ async def test_row_27_a_result_is_kept_until_it_is_on_record_and_only_then_may_t
         await site.driver.stop("again.1", 1000)
         await site.hears(e.AttemptStopped, "again.1")
         await site.driver.forget("again.1")
-        found = job_of(ground, lab, "again.1")
-        assert "finalizers" not in found["metadata"]
-        assert found["spec"]["ttlSecondsAfterFinished"] == 24 * 3600
+        job = job_of(ground, lab, "again.1")
+        assert "finalizers" not in job["metadata"]
+        assert job["spec"]["ttlSecondsAfterFinished"] == 24 * 3600
 
 
 @story
 async def test_a_program_that_fails_is_the_users_own(ground: KubernetesGround) -> None:
-    said = {"pod-complete.stage.kwok.x-k8s.io/delay": "10ms", "penstock.dev/exit-code": "3"}
+    job_annotations = {"pod-complete.stage.kwok.x-k8s.io/delay": "10ms", "penstock.dev/exit-code": "3"}
     async with opened(ground) as site:
-        work = Work((), manifest=json.dumps(home_job("bad", said)))
+        work = Work((), manifest=json.dumps(home_job("bad", job_annotations)))
         await site.driver.start(start("bad"), work)
         ended = await site.hears(e.AttemptEnded, "bad.1")
         assert (ended.outcome, ended.detail) == ("failed", "exit code 3")
@@ -196,7 +196,7 @@ async def test_what_kueue_holds_back_waits_at_the_site_and_can_be_stopped_there(
 
 
 def _condition(job: dict[str, Any], kind: str) -> list[Any]:
-    return [one for one in job["status"].get("conditions") or () if one["type"] == kind]
+    return [condition for condition in job["status"].get("conditions") or () if condition["type"] == kind]
 
 
 @story
@@ -354,15 +354,15 @@ async def test_who_slept_while_its_pods_got_a_node_does_not_end_what_has_begun(
         starting = asyncio.create_task(site.driver.start(start("long"), TRAIN))
         assert isinstance(site.driver, KubernetesDriver)
         here = site.driver.here
-        await until(lambda: (one := here.known("long.1")) is not None and "room" in repr(one.trouble))
-        one = here.known("long.1")
-        assert one is not None
+        await until(lambda: (known := here.known("long.1")) is not None and "room" in repr(known.trouble))
+        execution = here.known("long.1")
+        assert execution is not None
         for watching in here.executions.tasks:
             watching.cancel()
         lab.kubectl("uncordon", *room.names)
         await until(lambda: job_of(ground, lab, "long.1")["status"].get("ready") == 1)
-        one.trouble_at -= 3_600_000  # an hour later
-        one.news.set()
+        execution.trouble_at -= 3_600_000  # an hour later
+        execution.news.set()
         await starting
         assert annotations.ENDING not in job_of(ground, lab, "long.1")["metadata"]["annotations"]
 
@@ -408,8 +408,8 @@ async def test_an_image_that_is_not_there_or_cannot_be_fetched_is_this_jobs_trou
 
 def _pods_of(lab: ExternalCluster, namespace: str, job: str) -> list[Any]:
     name = annotations.execution_name("home", f"{job}.1")
-    found = lab.get("pods", "-n", namespace, "-l", f"{annotations.EXECUTION}={name}")["items"]
-    return [pod for pod in found if pod["spec"].get("nodeName")]
+    pods = lab.get("pods", "-n", namespace, "-l", f"{annotations.EXECUTION}={name}")["items"]
+    return [pod for pod in pods if pod["spec"].get("nodeName")]
 
 
 @story

@@ -35,12 +35,15 @@ def job(work: Work = WORK, manifest: dict[str, Any] | None = None, offer: Offer 
 
 
 def pod(made: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = made["spec"]["template"]["spec"]
-    return found
+    pod_spec: dict[str, Any] = made["spec"]["template"]["spec"]
+    return pod_spec
 
 
 def env(made: dict[str, Any]) -> dict[str, Any]:
-    return {one["name"]: one.get("value", one.get("valueFrom")) for one in pod(made)["containers"][0]["env"]}
+    return {
+        variable["name"]: variable.get("value", variable.get("valueFrom"))
+        for variable in pod(made)["containers"][0]["env"]
+    }
 
 
 def test_a_job_of_image_and_command_says_all_that_the_protocol_wants() -> None:
@@ -61,7 +64,7 @@ def test_a_job_of_image_and_command_says_all_that_the_protocol_wants() -> None:
         },
         "finalizers": [annotations.RESULT],
     }
-    spec = {key: found for key, found in made["spec"].items() if key != "template"}
+    spec = {key: value for key, value in made["spec"].items() if key != "template"}
     lost = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     assert spec == {
         "parallelism": 1,
@@ -126,9 +129,9 @@ def test_its_owner_is_the_home_job_only_in_the_same_cluster_and_namespace() -> N
     given = home_job("h")
     given["metadata"]["annotations"][annotations.HOME] = OWNED.site
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "h", "uid": "uid-of-h"}
-    for where, found in (("team", [owner]), ("elsewhere", None)):
+    for where, owners in (("team", [owner]), ("elsewhere", None)):
         given["metadata"]["namespace"] = where
-        assert job(manifest=given)["metadata"].get("ownerReferences") == found
+        assert job(manifest=given)["metadata"].get("ownerReferences") == owners
     given["metadata"]["namespace"] = "team"
     given["metadata"]["annotations"][annotations.HOME] = "another"
     assert "ownerReferences" not in job(manifest=given)["metadata"]
@@ -173,7 +176,7 @@ def test_containers_that_kubelet_restarts_are_restarted_and_their_pods_replaced_
     given["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
     made = job(manifest=given)
     assert pod(made)["restartPolicy"] == "OnFailure"
-    spec = {key: found for key, found in made["spec"].items() if key not in ("template", "manualSelector", "selector")}
+    spec = {key: value for key, value in made["spec"].items() if key not in ("template", "manualSelector", "selector")}
     assert spec == {"backoffLimit": 2, "podReplacementPolicy": "Failed"}
 
 
@@ -232,8 +235,8 @@ def test_a_start_is_pinned_to_its_nodes_in_every_alternative_of_its_own() -> Non
     given["spec"]["template"]["spec"]["affinity"] = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     }
-    found = pod(job(manifest=given, hosts=("n2", "n1", "n2"), avoid=("n9",)))["affinity"]["nodeAffinity"]
-    both = found["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    affinity = pod(job(manifest=given, hosts=("n2", "n1", "n2"), avoid=("n9",)))["affinity"]["nodeAffinity"]
+    both = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     ours = [
         {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1", "n2"]},
         {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n9"]},
@@ -280,8 +283,8 @@ def test_nobody_but_us_says_which_attempt_this_is() -> None:
         {"name": "PENSTOCK_ATTEMPT", "value": "forged"},
         {"name": "AWS_REGION", "value": "mine"},
     ]
-    found = env(job(manifest=given, env=(("AWS_REGION", "ours"), ("AWS_KEY", "k"))))
-    assert (found["PENSTOCK_ATTEMPT"], found["AWS_REGION"], found["AWS_KEY"]) == ("a.2", "mine", "k")
+    variables = env(job(manifest=given, env=(("AWS_REGION", "ours"), ("AWS_KEY", "k"))))
+    assert (variables["PENSTOCK_ATTEMPT"], variables["AWS_REGION"], variables["AWS_KEY"]) == ("a.2", "mine", "k")
 
 
 def test_a_tombstone_has_the_attempts_name_and_runs_nothing() -> None:
@@ -293,9 +296,11 @@ def test_a_tombstone_has_the_attempts_name_and_runs_nothing() -> None:
 
 def test_names_are_of_attempt_and_installation_and_fit_wherever_kubernetes_puts_them() -> None:
     odd = ["a.1", "a.2", "A.1", "a/../b.1", "neue\nzeile.1", "é" * 200 + ".1", "x" * 500 + ".1", "\ud800.1"]
-    found = [annotations.execution_name("home", one) for one in odd] + [annotations.execution_name("other", "a.1")]
-    assert len(set(found)) == len(found)
-    assert all(len(name) <= annotations.MOST_LETTERS and name == name.strip("-").lower() for name in found)
+    names = [annotations.execution_name("home", attempt) for attempt in odd] + [
+        annotations.execution_name("other", "a.1")
+    ]
+    assert len(set(names)) == len(names)
+    assert all(len(name) <= annotations.MOST_LETTERS and name == name.strip("-").lower() for name in names)
 
 
 def test_a_batch_is_no_gang_loses_one_pod_alone_and_asks_for_what_is_left() -> None:

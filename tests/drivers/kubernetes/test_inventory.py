@@ -43,8 +43,8 @@ def test_a_node_that_is_cordoned_unwell_tainted_or_avoided_is_there_with_nothing
         node("unwell", ready="Unknown"),
         node("well"),
     ]
-    found = dict(usable(A100, nodes, {}, avoided=["faulty"]))
-    assert found == {"cordoned": 0, "faulty": 0, "tainted": 0, "unwell": 0, "well": 8}
+    free = dict(usable(A100, nodes, {}, avoided=["faulty"]))
+    assert free == {"cordoned": 0, "faulty": 0, "tainted": 0, "unwell": 0, "well": 8}
 
 
 def test_a_taint_keeps_off_unless_it_is_tolerated() -> None:

@@ -29,12 +29,12 @@ def _try_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod_logs, "FIRST_RETRY_SECONDS", 0.001)
 
 
-def cluster(answer: Callable[[httpx2.Request], httpx2.Response]) -> Cluster:
+def cluster_of(answer: Callable[[httpx2.Request], httpx2.Response]) -> Cluster:
     return Cluster(Told(answer), "c", "n")
 
 
-async def follow(log: PodLog, one: Cluster, over: Callable[[], bool]) -> None:
-    log.follow(one, "pod", {"namespace": "n", "container": "main"}, BEGAN, over)
+async def follow(log: PodLog, cluster: Cluster, over: Callable[[], bool]) -> None:
+    log.follow(cluster, "pod", {"namespace": "n", "container": "main"}, BEGAN, over)
     assert log.task is not None
     await log.task
 
@@ -48,30 +48,30 @@ async def test_a_log_that_breaks_off_is_read_on_and_nothing_is_doubled(tmp_path:
         asked.append(request)
         return httpx2.Response(200, text="\n".join(LINES[max(0, len(asked) - 2) : len(asked)]) + "\n")
 
-    told: list[int] = []
-    one = cluster(answer)
-    log = PodLog(tmp_path / "log", 1000, Kubelets(), lambda: told.append(1))
-    await follow(log, one, lambda: len(asked) > len(LINES))
+    news: list[int] = []
+    cluster = cluster_of(answer)
+    log = PodLog(tmp_path / "log", 1000, Kubelets(), lambda: news.append(1))
+    await follow(log, cluster, lambda: len(asked) > len(LINES))
     text, size = log.kept.read(0, 1000)
     assert text.decode().splitlines() == [line.partition(" ")[2] for line in LINES]
     assert size == len(text)
     assert asked[1].url.params["sinceTime"] == LINES[0].partition(" ")[0]
     assert (log.marks["checkpoint_ms"], log.marks["checkpoint_step"]) == (10_000, 3)
     assert log.finished
-    assert len(told) == 3
+    assert len(news) == 3
     again = PodLog(tmp_path / "log", 1000, Kubelets(), lambda: None)  # the next control plane
     assert again.marks == log.marks
-    await one.close()
+    await cluster.close()
 
 
 @story
 async def test_of_a_log_without_end_a_part_is_kept_and_all_is_read(tmp_path: Path) -> None:
-    one = cluster(lambda _: httpx2.Response(200, text="\n".join(LINES) + "\n"))
+    cluster = cluster_of(lambda _: httpx2.Response(200, text="\n".join(LINES) + "\n"))
     log = PodLog(tmp_path / "log", 10, Kubelets(), lambda: None)
-    await follow(log, one, lambda: True)
+    await follow(log, cluster, lambda: True)
     assert log.kept.read(0, 1000)[0].startswith(b"begins\npen\npenstock: this log is longer")
     assert log.finished
-    await one.close()
+    await cluster.close()
 
 
 @story
@@ -84,40 +84,40 @@ async def test_where_no_kubelet_answers_few_ask_and_later_one_asks_for_all(
         asked.append(request)
         return httpx2.Response(502, text="no such host")
 
-    one, kubelets = cluster(answer), Kubelets()
+    cluster, kubelets = cluster_of(answer), Kubelets()
     logs = [PodLog(tmp_path / str(number), 1000, kubelets, lambda: None) for number in range(100)]
     for log in logs:
-        log.follow(one, "pod", {"namespace": "n", "container": "main"}, BEGAN, lambda: True)
+        log.follow(cluster, "pod", {"namespace": "n", "container": "main"}, BEGAN, lambda: True)
         await asyncio.wait([log.task] if log.task else [asyncio.create_task(asyncio.sleep(0))])
     assert len(asked) <= Kubelets.TRIES + 1
     before = len(asked)
     monkeypatch.setattr(kubelets, "again_at", 0.0)
     for log in logs[50:]:
-        log.follow(one, "pod", {"namespace": "n", "container": "main"}, BEGAN, lambda: True)
+        log.follow(cluster, "pod", {"namespace": "n", "container": "main"}, BEGAN, lambda: True)
     await asyncio.wait([log.task for log in logs if log.task])
     assert len(asked) == before + 1
-    await one.close()
+    await cluster.close()
 
 
-def execution(tmp_path: Path, *pods: tuple[str, str, str], mode: str = "Indexed", parallelism: int = 2) -> Execution:
+def execution_of(tmp_path: Path, *pods: tuple[str, str, str], mode: str = "Indexed", parallelism: int = 2) -> Execution:
     """Pods by name, age and index."""
     job = {"metadata": {}, "spec": {"parallelism": parallelism, "completionMode": mode}}
-    one = Execution(job, PodLog(tmp_path, 1, Kubelets(), lambda: None))
+    execution = Execution(job, PodLog(tmp_path, 1, Kubelets(), lambda: None))
     for name, age, index in pods:
-        one.pods[name] = {"metadata": {"name": name, "creationTimestamp": age}, "index": index}
-    return one
+        execution.pods[name] = {"metadata": {"name": name, "creationTimestamp": age}, "index": index}
+    return execution
 
 
-def ranks(one: Execution) -> dict[int, str]:
-    return {rank: pod["metadata"]["name"] for rank, pod in sorted(one.ranks().items())}
+def ranks(execution: Execution) -> dict[int, str]:
+    return {rank: pod["metadata"]["name"] for rank, pod in sorted(execution.ranks().items())}
 
 
 def test_a_rank_is_its_newest_pod(tmp_path: Path) -> None:
-    assert ranks(execution(tmp_path, ("b", "2", "1"), ("a", "1", "0"), ("c", "3", "0"))) == {0: "c", 1: "b"}
-    retried = execution(tmp_path, ("a", "1", ""), ("b", "2", ""), mode="", parallelism=1)
+    assert ranks(execution_of(tmp_path, ("b", "2", "1"), ("a", "1", "0"), ("c", "3", "0"))) == {0: "c", 1: "b"}
+    retried = execution_of(tmp_path, ("a", "1", ""), ("b", "2", ""), mode="", parallelism=1)
     assert ranks(retried) == {0: "b"}
 
 
 def test_pods_without_numbers_are_counted_as_they_come(tmp_path: Path) -> None:
     pods = (("y", "1", ""), ("x", "1", ""), ("z", "2", ""))
-    assert ranks(execution(tmp_path, *pods, mode="NonIndexed", parallelism=3)) == {0: "x", 1: "y", 2: "z"}
+    assert ranks(execution_of(tmp_path, *pods, mode="NonIndexed", parallelism=3)) == {0: "x", 1: "y", 2: "z"}

@@ -11,12 +11,12 @@ BEGAN = "2026-11-16T07:00:00Z"
 
 
 def job(condition: str = "", reason: str = "", message: str = "", ending: str = "", **spec: Any) -> dict[str, Any]:
-    said = {annotations.ENDING: ending, annotations.WORDS: "words"} if ending else {}
-    found = [{"type": condition, "status": "True", "reason": reason, "message": message}] if condition else []
+    job_annotations = {annotations.ENDING: ending, annotations.WORDS: "words"} if ending else {}
+    conditions = [{"type": condition, "status": "True", "reason": reason, "message": message}] if condition else []
     return {
-        "metadata": {"annotations": said},
+        "metadata": {"annotations": job_annotations},
         "spec": {"parallelism": 1, "completions": 1, **spec},
-        "status": {"conditions": found},
+        "status": {"conditions": conditions},
     }
 
 
@@ -29,9 +29,9 @@ def ended(code: int, reason: str = "Error", **more: Any) -> dict[str, Any]:
     return pod("Failed" if code else "Succeeded", containerStatuses=[{"state": state}])
 
 
-def told(one: dict[str, Any]) -> dict[str, Any]:
+def terminating(resource: dict[str, Any]) -> dict[str, Any]:
     """To end, by whoever deleted it."""
-    return {**one, "metadata": {**one["metadata"], "deletionTimestamp": BEGAN}}
+    return {**resource, "metadata": {**resource["metadata"], "deletionTimestamp": BEGAN}}
 
 
 def waiting(reason: str, message: str = "") -> dict[str, Any]:
@@ -49,7 +49,7 @@ TAKEN = ("Failed", "PodFailurePolicy", "Pod x has condition DisruptionTarget mat
 
 
 @pytest.mark.parametrize(
-    ("one", "pods", "phase", "words"),
+    ("kube_job", "pods", "phase", "words"),
     [
         (job("Complete"), [ended(0)], "done", "exit code 0"),
         (job(*FAILED), [ended(3)], "failed", "exit code 3"),
@@ -73,9 +73,9 @@ TAKEN = ("Failed", "PodFailurePolicy", "Pod x has condition DisruptionTarget mat
     ],
 )
 def test_each_kind_of_end_is_told_from_the_others(
-    one: dict[str, Any], pods: list[dict[str, Any]], phase: str, words: str
+    kube_job: dict[str, Any], pods: list[dict[str, Any]], phase: str, words: str
 ) -> None:
-    end = end_of(one, pods, ["n1"])
+    end = end_of(kube_job, pods, ["n1"])
     assert end is not None
     assert end.phase == phase
     assert words in end.words
@@ -85,9 +85,9 @@ def test_the_users_own_deadline_fails_the_job_and_the_leases_end_only_stops_the_
     """Both are `activeDeadlineSeconds`: the lesser was written. A 5-second deadline was once an endless loop."""
 
     def passed(own: str, written: int) -> str:
-        one = job("Failed", "DeadlineExceeded", activeDeadlineSeconds=written)
-        one["metadata"]["annotations"][annotations.OWN_DEADLINE] = own
-        end = end_of(one, [], None)
+        kube_job = job("Failed", "DeadlineExceeded", activeDeadlineSeconds=written)
+        kube_job["metadata"]["annotations"][annotations.OWN_DEADLINE] = own
+        end = end_of(kube_job, [], None)
         assert end is not None
         return end.phase
 
@@ -96,11 +96,13 @@ def test_the_users_own_deadline_fails_the_job_and_the_leases_end_only_stops_the_
 
 
 def test_a_job_whose_containers_restart_is_lost_with_a_pod_unless_the_cluster_has_replaced_it() -> None:
-    one, evicted = job(restarts=True), disrupted("EvictionByEvictionAPI")
-    assert unreplaced(one, [evicted]) == "EvictionByEvictionAPI: why"
-    assert unreplaced(one, [evicted, pod("Running")]) == ""  # while no Penstock ran
+    kube_job, evicted = job(restarts=True), disrupted("EvictionByEvictionAPI")
+    assert unreplaced(kube_job, [evicted]) == "EvictionByEvictionAPI: why"
+    assert unreplaced(kube_job, [evicted, pod("Running")]) == ""  # while no Penstock ran
     assert unreplaced(job(), [evicted]) == ""  # its pod failure policy says so itself
-    first, second = ({**one, "metadata": {"creationTimestamp": at}} for one, at in ((evicted, "1"), (ended(3), "2")))
+    first, second = (
+        {**ended_pod, "metadata": {"creationTimestamp": at}} for ended_pod, at in ((evicted, "1"), (ended(3), "2"))
+    )
     end = end_of(job(*FAILED, restarts=True), [second, first], None)
     assert end is not None
     assert (end.phase, end.words) == ("failed", "exit code 3")
@@ -119,7 +121,7 @@ def test_only_a_node_that_would_not_take_a_pod_is_held_against_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "pods"),
+    ("kube_job", "pods"),
     [
         (job(), []),
         (job(), [pod("Running")]),
@@ -131,8 +133,8 @@ def test_only_a_node_that_would_not_take_a_pod_is_held_against_it() -> None:
         (job(ending="stopped", suspend=True), []),  # Kueue may still let it go
     ],
 )
-def test_what_may_still_run_is_not_over(one: dict[str, Any], pods: list[dict[str, Any]]) -> None:
-    assert end_of(one, pods, ["n1"]) is None
+def test_what_may_still_run_is_not_over(kube_job: dict[str, Any], pods: list[dict[str, Any]]) -> None:
+    assert end_of(kube_job, pods, ["n1"]) is None
 
 
 def test_a_tombstone_and_a_job_left_with_nothing_to_run_are_over() -> None:
@@ -142,19 +144,19 @@ def test_a_tombstone_and_a_job_left_with_nothing_to_run_are_over() -> None:
 
 
 def test_what_ran_on_a_node_that_is_gone_is_gone_with_it_but_not_its_gang_elsewhere() -> None:
-    one = job(ending="lost")
-    assert end_of(one, [pod("Running", node="gone")], ["n1"]) == End("lost", "words")
-    assert end_of(one, [pod("Running", node="gone"), pod("Running")], ["n1"]) is None
-    assert end_of(one, [pod("Running", node="gone")], None) is None  # nobody knows which nodes there are
+    kube_job = job(ending="lost")
+    assert end_of(kube_job, [pod("Running", node="gone")], ["n1"]) == End("lost", "words")
+    assert end_of(kube_job, [pod("Running", node="gone"), pod("Running")], ["n1"]) is None
+    assert end_of(kube_job, [pod("Running", node="gone")], None) is None  # nobody knows which nodes there are
 
 
 def test_a_job_that_said_its_last_step_is_done_though_it_was_told_to_stop() -> None:
-    one = job("Failed", "DeadlineExceeded", ending="stopped")
-    assert end_of(one, [told(ended(0))], None, finished=True) == End("done", "exit code 0")
-    stopped = end_of(one, [told(ended(0))], None, finished=False)
+    kube_job = job("Failed", "DeadlineExceeded", ending="stopped")
+    assert end_of(kube_job, [terminating(ended(0))], None, finished=True) == End("done", "exit code 0")
+    stopped = end_of(kube_job, [terminating(ended(0))], None, finished=False)
     assert stopped is not None
     assert stopped.phase == "stopped"
-    failed = end_of(one, [told(ended(1))], None, finished=True)
+    failed = end_of(kube_job, [terminating(ended(1))], None, finished=True)
     assert failed is not None
     assert failed.phase == "stopped"
 
@@ -167,17 +169,19 @@ def test_a_program_that_ended_well_before_anybody_told_it_to_end_is_done_whateve
     assert end_of(late, [ended(0)], ["another"]) == End("done", "exit code 0")
     gang = job("Failed", "DeadlineExceeded", ending=ending, parallelism=2, completions=2)
     assert end_of(gang, [ended(1), ended(0), ended(0)], None) == End("done", "exit code 0")
-    half = end_of(gang, [ended(0), told(ended(0))], None)
+    half = end_of(gang, [ended(0), terminating(ended(0))], None)
     assert half is not None
     assert half.phase == (ending or "stopped")
     assert end_of(job(), [ended(0)], None) is None  # the cluster is about to say so itself
 
 
-def taken_at(one: dict[str, Any], second: int) -> dict[str, Any]:
+def taken_at(taken: dict[str, Any], second: int) -> dict[str, Any]:
     """Its node was, and so it was told to end."""
     at = f"2026-11-16T07:00:{second:02}Z"
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "taint"}
-    return told({**one, "status": {**one["status"], "conditions": [{**condition, "lastTransitionTime": at}]}})
+    return terminating(
+        {**taken, "status": {**taken["status"], "conditions": [{**condition, "lastTransitionTime": at}]}}
+    )
 
 
 def test_what_ends_well_because_its_node_is_taken_has_kept_its_work_and_is_not_done() -> None:
@@ -185,8 +189,8 @@ def test_what_ends_well_because_its_node_is_taken_has_kept_its_work_and_is_not_d
     saved = taken_at(ended(0, finishedAt="2026-11-16T07:00:09Z"), 7)
     assert end_of(job("Complete"), [saved], None) == End("lost", "DeletionByTaintManager: taint")
     assert end_of(job("Complete"), [saved], None, finished=True) == End("done", "exit code 0")
-    assert end_of(job("Complete", ending="stopped"), [told(ended(0))], None) == End("stopped", "words")
-    deleted = end_of(job("Complete"), [told(ended(0))], None)
+    assert end_of(job("Complete", ending="stopped"), [terminating(ended(0))], None) == End("stopped", "words")
+    deleted = end_of(job("Complete"), [terminating(ended(0))], None)
     assert deleted == End("lost", "it was told to end before it was done")
     assert end_of(job("Complete"), [], None) == End("done", "exit code 0")  # nobody knows better than its cluster
 
@@ -218,7 +222,7 @@ def test_a_gang_has_begun_when_all_of_it_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "kind", "words"),
+    ("stuck", "kind", "words"),
     [
         (waiting("ErrImagePull", "dial tcp: i/o timeout"), "image", "i/o timeout"),
         (waiting("ImagePullBackOff", 'Back-off pulling image "x": not found'), "user", "not found"),
@@ -240,38 +244,38 @@ def test_a_gang_has_begun_when_all_of_it_runs() -> None:
     ],
 )
 def test_what_keeps_it_from_running_is_the_users_the_places_or_want_of_room(
-    found: dict[str, Any], kind: str, words: str
+    stuck: dict[str, Any], kind: str, words: str
 ) -> None:
-    trouble = trouble_of(job(), [pod("Running"), found])
+    trouble = trouble_of(job(), [pod("Running"), stuck])
     assert trouble is not None
     assert trouble.kind == kind
     assert words in trouble.words
 
 
 @pytest.mark.parametrize(
-    ("one", "pods"),
+    ("kube_job", "pods"),
     [
         (job(), [waiting("ContainerCreating")]),
         (job(), [pod("Running")]),
         (job(suspend=True), [pod("Pending", conditions=[{"type": "PodScheduled", "status": "False"}])]),
     ],
 )
-def test_what_is_only_on_its_way_is_no_trouble(one: dict[str, Any], pods: list[dict[str, Any]]) -> None:
-    found: Trouble | None = trouble_of(one, pods)
-    assert found is None
+def test_what_is_only_on_its_way_is_no_trouble(kube_job: dict[str, Any], pods: list[dict[str, Any]]) -> None:
+    trouble: Trouble | None = trouble_of(kube_job, pods)
+    assert trouble is None
 
 
 def test_a_batch_that_lost_a_pod_is_not_lost_with_it() -> None:
     def batch(*shown: str) -> dict[str, Any]:
-        one = job(*shown, completions=4, parallelism=2)
-        one["metadata"]["annotations"][annotations.REPLACES_PODS] = "true"
-        return one
+        kube_job = job(*shown, completions=4, parallelism=2)
+        kube_job["metadata"]["annotations"][annotations.REPLACES_PODS] = "true"
+        return kube_job
 
     evicted = disrupted("EvictionByEvictionAPI")
     end = end_of(batch(*FAILED), [evicted, ended(3)], None)
     assert end is not None
     assert (end.phase, end.words) == ("failed", "exit code 3")
-    end = end_of(batch("Complete"), [told(ended(0)), ended(0)], None)
+    end = end_of(batch("Complete"), [terminating(ended(0)), ended(0)], None)
     assert end is not None
     assert end.phase == "done"
     waits = pod("Pending", conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}])

@@ -44,14 +44,14 @@ class Autoscaler:
         self.group = f"/apis/autoscaling.x-k8s.io/v1/namespaces/{namespace}/provisioningrequests"
 
     def requests(self) -> list[Json]:
-        found: list[Json] = self.cluster.api.ask("GET", self.group).body["items"]
-        return found
+        requests: list[Json] = self.cluster.api.ask("GET", self.group).body["items"]
+        return requests
 
     def templates(self) -> list[Json]:
-        found: list[Json] = self.cluster.api.ask("GET", f"/api/v1/namespaces/{self.namespace}/podtemplates").body[
+        templates: list[Json] = self.cluster.api.ask("GET", f"/api/v1/namespaces/{self.namespace}/podtemplates").body[
             "items"
         ]
-        return found
+        return templates
 
     def pods(self) -> list[Json]:
         return list(self.cluster.get("pods", "-n", self.namespace)["items"])
@@ -71,7 +71,7 @@ class Autoscaler:
         """While its request waits: its name, and the start."""
         going = asyncio.create_task(site.driver.start(start(job, offer="lab/pods", width=4, **more), gang(job)))
         name = annotations.execution_name("home", f"{job}.1")
-        await until(lambda: name in [one["metadata"]["name"] for one in self.requests()])
+        await until(lambda: name in [request["metadata"]["name"] for request in self.requests()])
         try:
             yield name, going
         finally:
@@ -108,8 +108,8 @@ async def test_a_gang_has_no_pod_before_its_nodes_are_there_and_then_uses_them_a
         (template,) = await asyncio.to_thread(cloud.templates)
         assert template["template"]["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "2"}
         await asyncio.to_thread(cloud.says, name, Accepted=(True, "Accepted", "ours"))
-        told = await site.hears(e.AttemptQueued, "a.1")
-        assert told.words.startswith("no autoscaler takes up") or "being added" in told.words
+        queued = await site.hears(e.AttemptQueued, "a.1")
+        assert queued.words.startswith("no autoscaler takes up") or "being added" in queued.words
         assert await asyncio.to_thread(cloud.pods) == []
 
         await asyncio.to_thread(cloud.says, name, Provisioned=THERE)

@@ -18,9 +18,9 @@ ONE = "ps-a-1"
 def job(labels: Json | None = None, notes: Json | None = None, **spec: Any) -> Json:
     own = {annotations.INSTALLATION: "home", annotations.EXECUTION: ONE}
     template = {"metadata": {"labels": own, "annotations": {"a": "b"}}, "spec": {"containers": []}}
-    said = {annotations.ATTEMPT: "a.1", annotations.EXECUTION_DEADLINE: str(90 * SECOND)}
+    job_annotations = {annotations.ATTEMPT: "a.1", annotations.EXECUTION_DEADLINE: str(90 * SECOND)}
     meta: Json = {"name": ONE, "namespace": "vision", "uid": "u1"}
-    meta |= {"labels": own | (labels or {}), "annotations": said | (notes or {})}
+    meta |= {"labels": own | (labels or {}), "annotations": job_annotations | (notes or {})}
     return {"metadata": meta, "spec": {"parallelism": 4, "template": template, **spec}}
 
 
@@ -87,10 +87,10 @@ NOT_FOUND = ("Provisioned", "False", "CapacityIsNotFound", "Capacity is not foun
 def test_why_nodes_do_not_come_is_told_apart(
     conditions: list[tuple[str, str, str, str]], kind: ScalingKind, final: bool
 ) -> None:
-    found = written.answer(request(*conditions))
-    assert isinstance(found, Answer)
-    assert (found.kind, found.final) == (kind, final)
-    assert all(row[3] in found.words for row in conditions[-1:])
+    answer = written.answer(request(*conditions))
+    assert isinstance(answer, Answer)
+    assert (answer.kind, answer.final) == (kind, final)
+    assert all(row[3] in answer.words for row in conditions[-1:])
 
 
 def test_provisioned_is_provisioned() -> None:

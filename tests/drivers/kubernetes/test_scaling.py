@@ -48,28 +48,28 @@ SAID = [
 def test_an_autoscalers_event_means_one_of_six_things_or_is_none_of_its(
     reason: str, message: str, kind: str | None
 ) -> None:
-    found = meaning(ClusterEvent(reason, message, is_warning=True))
-    assert (found.kind if found else None) == kind
-    assert found is None or found.words == f"{SENTENCES[found.kind]} ({reason}: {message})"
+    verdict = meaning(ClusterEvent(reason, message, is_warning=True))
+    assert (verdict.kind if verdict else None) == kind
+    assert verdict is None or verdict.words == f"{SENTENCES[verdict.kind]} ({reason}: {message})"
 
 
 def test_the_newest_event_of_an_autoscaler_counts() -> None:
     events = [ClusterEvent(reason, message, is_warning=True) for reason, message, _ in SAID]
     coming, failed, scheduler = events[0], events[3], events[-2]
     for heard, kind in [((failed, coming, scheduler), "coming"), ((coming, failed), "impossible")]:
-        found = newest(heard)
-        assert found is not None
-        assert found.kind == kind
+        verdict = newest(heard)
+        assert verdict is not None
+        assert verdict.kind == kind
     assert newest((scheduler,)) is None
 
 
 def test_the_limit_of_a_pool_that_an_offer_does_not_use_says_nothing_of_it() -> None:
     limit = "all available instance types exceed limits for nodepool (NodePool=spot)"
-    said = ClusterEvent("FailedScheduling", f"Failed to schedule pod, no instance type has enough; {limit}", True)
+    event = ClusterEvent("FailedScheduling", f"Failed to schedule pod, no instance type has enough; {limit}", True)
     for pool, kind in {"": "limit", "spot": "limit", "gpu": "impossible"}.items():
-        found = meaning(said, pool)
-        assert found is not None
-        assert found.kind == kind
+        verdict = meaning(event, pool)
+        assert verdict is not None
+        assert verdict.kind == kind
 
 
 def test_stock_comes_back_in_minutes_and_a_person_takes_hours() -> None:

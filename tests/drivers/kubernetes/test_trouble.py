@@ -137,8 +137,8 @@ async def _tells(site: Watch, job: str, starting: "asyncio.Task[None]", words: s
 async def _pod_of(lab: ExternalCluster, namespace: str, job: str) -> dict[str, Any]:
     name = annotations.execution_name("home", f"{job}.1")
     while True:
-        found = await asyncio.to_thread(lab.get, "pods", "-n", namespace, "-l", f"{annotations.EXECUTION}={name}")
-        for pod in found["items"]:
+        listed = await asyncio.to_thread(lab.get, "pods", "-n", namespace, "-l", f"{annotations.EXECUTION}={name}")
+        for pod in listed["items"]:
             if pod["spec"].get("nodeName"):
                 return dict(pod)
         await asyncio.sleep(0.05)
@@ -184,7 +184,7 @@ def waiting(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("one", "found"),
+    ("kube_pod", "expected"),
     [
         (unscheduled("0/3 nodes"), Trouble("room", "no node for it: 0/3 nodes")),
         (
@@ -214,8 +214,8 @@ def waiting(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
         (pod(node="n1", containerStatuses=[waiting("ContainerCreating")]), None),
     ],
 )
-def test_a_pods_trouble_by_its_own_status(one: dict[str, Any], found: Trouble | None) -> None:
-    assert trouble_of({"metadata": {}, "spec": {}}, [one]) == found
+def test_a_pods_trouble_by_its_own_status(kube_pod: dict[str, Any], expected: Trouble | None) -> None:
+    assert trouble_of({"metadata": {}, "spec": {}}, [kube_pod]) == expected
 
 
 def test_a_pod_is_being_created_until_a_container_says_more() -> None:

@@ -84,7 +84,7 @@ async def test_an_end_that_cannot_be_read_is_a_loss_and_written_anew(tmp_path: P
         await lab.driver.forget("job.1")
         assert lab.driver.alarmed == {}
         seen = await lab.driver.look()
-        assert [one.attempt for one in seen.attempts] == ["honest.1"]
+        assert [attempt.attempt for attempt in seen.attempts] == ["honest.1"]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "hard link"])
@@ -112,12 +112,12 @@ async def test_no_rewritten_deadline_outlives_the_money_that_is_held(tmp_path: P
         deadline = tmp_path / "attempts" / "job.1" / "deadline.json"
         ask = start("job", offer="lab/pods", deadline_at=ground.clock() + 2 * SECOND)
         await lab.driver.start(ask, python(STUBBORN))
-        said = read(str(deadline))
+        record = read(str(deadline))
         match kind:
             case "later":
-                write(str(deadline), {**said, "boot_ms": said["boot_ms"] + HOUR, "at": said["at"] + HOUR})
+                write(str(deadline), {**record, "boot_ms": record["boot_ms"] + HOUR, "at": record["at"] + HOUR})
             case "never":
-                write(str(deadline), {**said, "boot_ms": None})
+                write(str(deadline), {**record, "boot_ms": None})
             case "another's":
                 other = start("other", offer="lab/pods", deadline_at=ground.clock() + HOUR)
                 await lab.driver.start(other, python(STUBBORN))
@@ -239,9 +239,9 @@ for k in range(300):
     async with opened(LocalGround(tmp_path)) as lab:
         await begin(lab, chatters)
         await lab.hears(e.AttemptEnded, "job.1")
-        told = [fact for fact in lab.said if isinstance(fact, e.AttemptCheckpointed | e.AttemptProgressed)]
-        began, ended = told[0].at, max(fact.at for fact in lab.said)
-        assert 0 < len(told) <= 2 * (2 + (ended - began) // SECOND)
+        facts = [fact for fact in lab.said if isinstance(fact, e.AttemptCheckpointed | e.AttemptProgressed)]
+        began, ended = facts[0].at, max(fact.at for fact in lab.said)
+        assert 0 < len(facts) <= 2 * (2 + (ended - began) // SECOND)
 
 
 # --- what it leaves behind -------------------------------------------------------------------------------------------
