@@ -65,8 +65,8 @@ class Penstock:
         self.owed = Owed()
         self.submissions = 0
 
-    def hears(self, *told: Told, at: str) -> list[a.Action]:
-        facts = [self._numbered(fact(clock(at))) for fact in told]
+    def hears(self, *undated: Told, at: str) -> list[a.Action]:
+        facts = [self._numbered(fact(clock(at))) for fact in undated]
         return self.takes(*facts)
 
     def takes(self, *facts: e.Fact) -> list[a.Action]:
@@ -102,17 +102,17 @@ class Penstock:
 
     def promise(self, kind: type) -> Any:
         """The one promise of this kind in the last answer."""
-        (found,) = [event for event in self.promises if type(event) is kind]
-        return found
+        (promise,) = [event for event in self.promises if type(event) is kind]
+        return promise
 
     def why(self, job: str) -> Reason:
         """The last reason on record for the job or one of its attempts."""
-        found: list[Reason] = []
+        reasons: list[Reason] = []
         for step in self.steps:
             for event in step.outputs:
                 if getattr(event, "job", "") == job or getattr(event, "attempt", "").startswith(job + "."):
-                    found += [event.because] if hasattr(event, "because") else []
-        return found[-1]
+                    reasons += [event.because] if hasattr(event, "because") else []
+        return reasons[-1]
 
     def story(self, job: str) -> list[str]:
         return [line.text for line in tell(self.steps, job)]
@@ -138,10 +138,10 @@ class Penstock:
         return self.engine.state.ledger.leases[thing].deadline_at
 
 
-def given(*told: Told) -> Penstock:
+def given(*undated: Told) -> Penstock:
     """Two open months, the policy (of no patience unless told) and what else there is, all before day 1 begins."""
     penstock = Penstock()
-    facts = [fact(0) for fact in told]
+    facts = [fact(0) for fact in undated]
     if not any(isinstance(fact, e.PolicySet) for fact in facts):
         facts.append(policy()(0))
     if not any(isinstance(fact, e.PeriodOpened) for fact in facts):

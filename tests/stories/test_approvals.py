@@ -41,8 +41,8 @@ def asking(*rules: ApprovalRule, **more: Any) -> Told:
     return policy(governance=Governance(approvals=rules or (BIG,), version=1), **more)
 
 
-def with_rules(*told: Told, rules: tuple[ApprovalRule, ...] = (BIG,), **more: Any) -> Penstock:
-    penstock = given(*told, asking(*rules, **more))
+def with_rules(*undated: Told, rules: tuple[ApprovalRule, ...] = (BIG,), **more: Any) -> Penstock:
+    penstock = given(*undated, asking(*rules, **more))
     penstock.engine.rules = AskingRules()
     return penstock
 

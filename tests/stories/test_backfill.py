@@ -266,8 +266,8 @@ class Played:
 
 
 def job(name: str, hour: float, gpus: int, hours: float, declared: float | None = None) -> TraceJob:
-    told = None if declared == 0 else round((hours if declared is None else declared) * HOUR)
-    spec = JobSpec(gpus, expected_run_ms=told, checkpoint_every_ms=15 * MINUTE)
+    expected_ms = None if declared == 0 else round((hours if declared is None else declared) * HOUR)
+    spec = JobSpec(gpus, expected_run_ms=expected_ms, checkpoint_every_ms=15 * MINUTE)
     return TraceJob(name, round(hour * HOUR), round(hours * HOUR), spec)
 
 

@@ -127,8 +127,8 @@ def check(penstock: Penstock, facts: list[tuple[Told, str]], minutes: int, says:
         penstock.hears(fact, at=at)
     bill = charge(minutes)
     assert [penstock.account(scope)[1] for scope in ("org", "team:default")] == [bill, bill]
-    told = penstock.story("a")
-    assert [line for line in told if line in says] == list(says), told
+    lines = penstock.story("a")
+    assert [line for line in lines if line in says] == list(says), lines
     still_held = penstock.engine.state.ledger.leases.keys()
     assert not [thing for thing in still_held if thing.startswith("a.1")], "its hold was returned"
 

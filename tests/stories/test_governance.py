@@ -115,9 +115,9 @@ def test_a_class_stops_jobs_of_the_classes_that_it_may_whatever_their_priority()
 
 
 def test_classes_that_may_stop_each_other_stop_neither() -> None:
-    one, other = replace(TRAINING, preempts=("third",)), replace(CRITICAL, name="other", preempts=("training",))
+    training, other = replace(TRAINING, preempts=("third",)), replace(CRITICAL, name="other", preempts=("training",))
     third = replace(TRAINING, name="third", preempts=("other",))
-    penstock = given(site("lab"), governed(classes=(one, other, third)))
+    penstock = given(site("lab"), governed(classes=(training, other, third)))
     penstock.hears(submitted("t"), at="09:00")
     penstock.hears(started("t.1"), at="09:00")
     assert penstock.hears(submitted("o", job_class="other"), at="09:10") == []
@@ -167,8 +167,8 @@ def test_nothing_above_the_price_of_a_gpu_hour_is_rented() -> None:
     penstock = given(site("lab"), offer("dear", price="4.51"), governed(never_above=limit))
     penstock.hears(submitted("a"), at="09:00")
     assert penstock.hears(submitted("b"), at="09:00") == []
-    said = "a GPU costs 4.51 USD an hour there, above 4.50"
-    assert penstock.why("b") == OnlyOwned(free_gpus=0, rule=said, where="policy.yaml:17")
+    rule = "a GPU costs 4.51 USD an hour there, above 4.50"
+    assert penstock.why("b") == OnlyOwned(free_gpus=0, rule=rule, where="policy.yaml:17")
 
 
 # --- rules in CEL ----------------------------------------------------------------------------------------------------
@@ -184,8 +184,8 @@ def test_a_rule_in_cel_keeps_a_job_from_an_offer() -> None:
 def test_a_refusal_carries_the_rules_name_its_because_and_its_line() -> None:
     penstock = given(offer("new", gpu_model="H100"), governed(rules=(H100,)))
     assert penstock.hears(submitted("a", job_class="experiment"), at="09:00") == []
-    said = "rule old-cards: Small tests use older cards"
-    assert penstock.promises == [e.JobRefused(9 * HOUR, "a", NothingAllowed("new", said, "policy.yaml:30"))]
+    because = "rule old-cards: Small tests use older cards"
+    assert penstock.promises == [e.JobRefused(9 * HOUR, "a", NothingAllowed("new", because, "policy.yaml:30"))]
 
 
 def test_a_rule_that_fails_denies_and_says_so() -> None:
@@ -206,10 +206,10 @@ HURRY = DenyRule("hurry", "offer.rented && !job.has_deadline && job.cap < 100", 
 
 def shapes(penstock: Penstock) -> list[list[str]]:
     """Jobs that share a shape."""
-    found: dict[int, list[str]] = {}
+    by_shape: dict[int, list[str]] = {}
     for job in penstock.engine.state.jobs.values():
-        found.setdefault(job.shape.number, []).append(job.id)
-    return list(found.values())
+        by_shape.setdefault(job.shape.number, []).append(job.id)
+    return list(by_shape.values())
 
 
 def test_users_deadlines_and_caps_make_shapes_only_while_a_rule_reads_them() -> None:

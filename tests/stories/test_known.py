@@ -185,6 +185,6 @@ def test_with_very_many_waiting_history_is_asked_instead() -> None:
     """Nobody had to wait before, so it knows of no gap; played through, they would be told three hours."""
     penstock = busy(("a", 8, "3h"), value="0.001")
     penstock.hears(submitted("many", gpus=1, run="1h", count=501), at="09:00")
-    told = {"value_per_hour": usd("0.001"), "patience_ms": DAY, "gaps_ms": 3 * HOUR}
+    numbers = {"value_per_hour": usd("0.001"), "patience_ms": DAY, "gaps_ms": 3 * HOUR}
     promised = [event for event in penstock.promises if isinstance(event, WaitPromised)]
-    assert [wait.because for wait in promised] == [waits(0, ahead=k, **told) for k in range(501)]
+    assert [wait.because for wait in promised] == [waits(0, ahead=k, **numbers) for k in range(501)]

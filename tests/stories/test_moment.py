@@ -83,9 +83,9 @@ def saw(kind: str, threshold: int, seen: int, for_ms: int = 0, held_ms: int = 0)
     return TriggerSeen(kind, threshold, seen, AT, for_ms, held_ms)  # type: ignore[arg-type]  # one of its literals
 
 
-def busy(*told: Told, **more: Any) -> Penstock:
+def busy(*undated: Told, **more: Any) -> Penstock:
     """A lab that is full until noon, and a cloud that sells by the attempt."""
-    penstock = given(site("lab"), offer("pods", sold_by="attempt", sizes=(1,)), says(**more), *told)
+    penstock = given(site("lab"), offer("pods", sold_by="attempt", sizes=(1,)), says(**more), *undated)
     penstock.hears(submitted("first", run="3h"), at="09:00")
     penstock.hears(started("first.1"), at="09:00")
     return penstock
@@ -130,11 +130,11 @@ def test_a_job_bursts_when_it_is_expected_to_wait_so_long() -> None:
     assert penstock.hears(nothing, at="09:10") == []
     # The first job is expected to run until noon, so in all it would wait for three hours.
     because = penstock.promise(WaitPromised).because
-    (found,) = because.seen
-    assert (found.trigger, found.threshold) == ("expected_wait", 4 * HOUR)
-    assert 0 < found.seen < 4 * HOUR
+    (reading,) = because.seen
+    assert (reading.trigger, reading.threshold) == ("expected_wait", 4 * HOUR)
+    assert 0 < reading.seen < 4 * HOUR
     again = penstock.promise(WaitPromised).until_at
-    assert again == clock("09:10") + 4 * HOUR - found.seen == penstock.wakes()
+    assert again == clock("09:10") + 4 * HOUR - reading.seen == penstock.wakes()
     # Asked again then, and not before; in the end its wait alone is long enough.
     for _ in range(20):
         wakes = penstock.wakes()
@@ -153,8 +153,8 @@ def test_a_job_bursts_when_owned_gpus_were_in_use_for_so_long() -> None:
     penstock = busy(burst_when=(trigger("utilisation", 950, 15 * MINUTE),))
     penstock.hears(submitted("a"), at="09:02")
     assert penstock.hears(nothing, at="09:12") == []
-    found = saw("utilisation", 950, 1000, 15 * MINUTE, held_ms=12 * MINUTE)
-    because = NoTriggerHolds(10 * MINUTE, "pods", usd("8"), (found,))
+    reading = saw("utilisation", 950, 1000, 15 * MINUTE, held_ms=12 * MINUTE)
+    because = NoTriggerHolds(10 * MINUTE, "pods", usd("8"), (reading,))
     assert penstock.promises == [WaitPromised(clock("09:12"), "a", 1 << 62, because, scope="burst_when")]
     assert penstock.wakes() == clock("09:15")
     assert penstock.hears(nothing, at="09:15") == [start("a.1", on="pods")]
@@ -170,8 +170,8 @@ def test_utilisation_counts_from_when_it_rose_last() -> None:
     penstock.hears(ended("two.1"), at="09:05")
     penstock.hears(submitted("wide", gpus=16, run="3h"), at="09:06")  # it does not fit
     assert penstock.hears(nothing, at="09:20") == []
-    (found,) = penstock.why("wide").seen  # type: ignore[union-attr]
-    assert found == saw("utilisation", 1000, 500, 10 * MINUTE)
+    (reading,) = penstock.why("wide").seen  # type: ignore[union-attr]
+    assert reading == saw("utilisation", 1000, 500, 10 * MINUTE)
     penstock.hears(submitted("three", run="3h"), at="09:30")
     assert penstock.wakes() == clock("09:40")
     assert penstock.hears(nothing, at="09:40") == [start("wide.1", on="pods")]
@@ -362,8 +362,8 @@ def test_rented_gpus_count_and_make_room_when_they_end() -> None:
 def test_a_job_that_could_be_wider_stays_within_its_teams_limit() -> None:
     red = TeamRule("red", gpus_at_once=8, source=AT)
     penstock = given(site("lab", nodes=2), says("", teams=(red,)))
-    told = penstock.hears(submitted("a", gpus=4, team="red", scaling=((8, 1800), (16, 3000))), at="09:00")
-    assert told == [start("a.1", on="lab", width=8)]
+    actions = penstock.hears(submitted("a", gpus=4, team="red", scaling=((8, 1800), (16, 3000))), at="09:00")
+    assert actions == [start("a.1", on="lab", width=8)]
 
 
 # --- what leaves rented sites ----------------------------------------------------------------------------------------
@@ -526,11 +526,11 @@ def test_a_job_is_stopped_with_its_checkpoint_before_its_class_has_run_too_long(
 def test_its_run_time_counts_over_all_attempts_and_nothing_is_held_for_longer() -> None:
     short = ClassRule("experiment", longest_ms=2 * HOUR, source=AT)
     penstock = given(offer("pods", sold_by="attempt", sizes=(1,)), says("", classes=(short,)))
-    told = penstock.hears(submitted("a", run="5h", job_class="experiment"), at="09:00")
-    assert told == [start("a.1", on="pods", deadline_at=clock("11:00"))]
+    actions = penstock.hears(submitted("a", run="5h", job_class="experiment"), at="09:00")
+    assert actions == [start("a.1", on="pods", deadline_at=clock("11:00"))]
     penstock.hears(started("a.1"), at="09:00")
-    told = penstock.hears(lost("a.1", "30m"), at="10:00")
-    assert told == [start("a.2", on="pods", deadline_at=clock("11:00"))]
+    actions = penstock.hears(lost("a.1", "30m"), at="10:00")
+    assert actions == [start("a.2", on="pods", deadline_at=clock("11:00"))]
     penstock.hears(started("a.2"), at="10:10")
     assert penstock.wakes() == clock("11:08")
     penstock.hears(lost("a.2", "30m"), at="11:07")
@@ -571,8 +571,8 @@ def test_a_job_that_used_up_its_time_while_nobody_looked_has_failed() -> None:
 def test_a_rented_job_that_stopped_at_its_deadline_while_nobody_looked_has_failed_too() -> None:
     short = ClassRule("experiment", longest_ms=2 * HOUR, source=AT)
     penstock = given(offer("pods", sold_by="attempt", sizes=(1,)), says("", classes=(short,)))
-    told = penstock.hears(submitted("a", run="5h", job_class="experiment"), at="09:00")
-    assert told == [start("a.1", on="pods", deadline_at=clock("11:00"))]
+    actions = penstock.hears(submitted("a", run="5h", job_class="experiment"), at="09:00")
+    assert actions == [start("a.1", on="pods", deadline_at=clock("11:00"))]
     penstock.hears(started("a.1"), at="09:00")
     # It ended by itself at 11:00; the control plane is back at 12:00 and hears of it.
     assert penstock.hears(stopped("a.1", "2h"), at="12:00") == []

@@ -353,8 +353,8 @@ def test_a_cap_lowered_beside_one_that_is_raised_still_calls_leases_back() -> No
     penstock = given(PODS, cap("team:other", "5"))
     penstock.hears(submitted("a", run="9h"), at="09:00")
     penstock.hears(started("a.1"), at="09:00")
-    told = penstock.hears(cap("org", "10"), cap("team:other", "50"), at="09:30")
-    assert told == [set_deadline("a.1", "09:40")]
+    actions = penstock.hears(cap("org", "10"), cap("team:other", "50"), at="09:30")
+    assert actions == [set_deadline("a.1", "09:40")]
 
 
 def test_a_wrong_or_late_confirmation_frees_nothing() -> None:

@@ -261,8 +261,8 @@ def test_nodes_start_while_data_is_copied() -> None:
         offer("cloud", start="5m"), site("lab"), data("set", "lab", "open"), policy(data_rules=(rule("open", "*"),))
     )
     penstock.hears(submitted("owned"), at="09:00")
-    told = penstock.hears(submitted("a", data=("set",)), at="09:01")
-    assert told == [launch("a.1/n0", at="cloud"), copy("set", "cloud")]
+    actions = penstock.hears(submitted("a", data=("set",)), at="09:01")
+    assert actions == [launch("a.1/n0", at="cloud"), copy("set", "cloud")]
     assert penstock.hears(ready("a.1/n0"), at="09:06") == []
     assert penstock.hears(landed("set", "cloud"), at="09:10") == [start("a.1", on="cloud")]
 

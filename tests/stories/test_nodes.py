@@ -119,8 +119,8 @@ def test_a_busy_node_may_be_told_lost_before_what_ran_on_it() -> None:
     held = usd("8") * (12 * 60 + 2) // 60 + 2
     charged = (Part("month 1", usd("4")),)
     assert penstock.promises == [Settled(clock("09:30"), "a.1/n0", charged, returned=held - usd("4"))]
-    told = penstock.hears(lost("a.1", "15m"), at="09:31")
-    assert told == [launch("a.2/n0", at="cloud"), launch("a.2/n1", at="cloud"), release("a.1/n1")]
+    actions = penstock.hears(lost("a.1", "15m"), at="09:31")
+    assert actions == [launch("a.2/n0", at="cloud"), launch("a.2/n1", at="cloud"), release("a.1/n1")]
     assert penstock.why("a") == LostNode("a.1", 15 * MINUTE, redone_ms=16 * MINUTE, cost=usd("12"))
 
 
@@ -251,8 +251,8 @@ def test_a_node_that_never_became_usable_is_booked_with_its_cost_and_its_offer_i
     penstock = given(offer("cloud", price="1", sizes=(8,), start="5m"))
     penstock.hears(submitted("a", gpus=8), at="09:00")
     words = "its GPUs did not register within 15 min"
-    told = node_refused("a.1/n0", retry="15m", words=words, billed=True)
-    assert penstock.hears(told, at="09:15") == []
+    refusal = node_refused("a.1/n0", retry="15m", words=words, billed=True)
+    assert penstock.hears(refusal, at="09:15") == []
     assert penstock.account("org") == (0, usd("2") + 0)
     assert penstock.promise(OfferClosed).until_at == clock("09:30")
     failed = penstock.promise(RetryPromised).because
@@ -281,8 +281,8 @@ def test_why_has_the_words_of_a_provider_that_gave_no_node() -> None:
         node_refused("a.1/n0", "1h", words, "settings"), node_refused("a.1/n1", "1h", words, "settings"), at="09:01"
     )
     penstock.hears(node_refused("a.2/n0", retry="15m", words="its GPUs did not register", billed=True), at="09:09")
-    told = [line for line in penstock.story("a") if "node: " in line]
-    assert told == [f"cloud gave no node: {words}.", "other gave no usable node: its GPUs did not register."]
+    lines = [line for line in penstock.story("a") if "node: " in line]
+    assert lines == [f"cloud gave no node: {words}.", "other gave no usable node: its GPUs did not register."]
 
 
 def test_a_notice_stops_what_runs_on_the_node_with_a_checkpoint_and_it_goes_on_elsewhere() -> None:
@@ -326,8 +326,8 @@ def test_a_lease_for_a_node_s_whole_life_is_never_renewed_and_ends_with_a_checkp
     assert penstock.hears(ready("a.1/n0"), at="09:05") == [start("a.1", on="cloud", deadline_at=clock("10:00"))]
     penstock.hears(started("a.1"), at="09:05")
     assert penstock.wakes() == clock("09:57")  # two minutes of grace and one to spare
-    told = penstock.hears(nothing, at="09:57")
-    assert told == [set_deadline("a.1/n0", "10:00"), stop("a.1")]
+    actions = penstock.hears(nothing, at="09:57")
+    assert actions == [set_deadline("a.1/n0", "10:00"), stop("a.1")]
     assert penstock.promise(StopPromised).because == LeaseEnds("cloud", clock("10:00"))
     assert penstock.hears(stopped("a.1", "50m"), at="09:58") == [launch("a.2/n0", at="cloud"), release("a.1/n0")]
 
@@ -347,8 +347,8 @@ def test_a_lease_for_life_that_a_lowered_cap_calls_back_is_given_back_instead() 
     penstock.hears(submitted("a", checkpoint="10m"), at="09:00")
     penstock.hears(ready("a.1/n0"), at="09:05")
     penstock.hears(started("a.1"), at="09:05")
-    told = penstock.hears(cap("org", "1"), at="09:30")
-    assert told == [set_deadline("a.1/n0", "21:00"), stop("a.1")]
+    actions = penstock.hears(cap("org", "1"), at="09:30")
+    assert actions == [set_deadline("a.1/n0", "21:00"), stop("a.1")]
     assert not [promise for promise in penstock.promises if isinstance(promise, LeaseCalledBack)]
     assert penstock.hears(stopped("a.1", "20m"), at="09:31") == [release("a.1/n0")]
     penstock.hears(gone("a.1/n0"), at="09:32")

@@ -60,7 +60,7 @@ def test_who_waits_first_is_told_by_what_is_expected_of_those_who_run() -> None:
     for name, gpus, run in (("a", 6, "9h"), ("b", 2, "3h"), ("c", 4, "2h"), ("d", 4, "5h")):
         penstock.hears(submitted(name, gpus=gpus, run=run), at="09:00")
         penstock.hears(started(f"{name}.1"), at="09:00")
-    lies = {one.job.id: one.slots[0][0] for one in penstock.engine.state.attempts.values()}
+    lies = {attempt.job.id: attempt.slots[0][0] for attempt in penstock.engine.state.attempts.values()}
     assert lies == {"a": 0, "b": 0, "c": 1, "d": 1}
     for name, gpus, hours, cost in (
         ("four", 4, 1, "8"),
@@ -175,12 +175,12 @@ def test_small_jobs_move_together_so_that_a_wide_one_fits() -> None:
     lies = {attempt.job.id: attempt.slots for attempt in penstock.engine.state.attempts.values()}
     assert lies == {"a": ((0, 3),), "x": ((0, 5),), "c": ((1, 2),)}
     penstock.hears(submitted("wide", gpus=7, run="20h"), at="08:01")
-    said = penstock.hears(ended("x.1"), at="10:00")
+    actions = penstock.hears(ended("x.1"), at="10:00")
     moved = promises(penstock, StopPromised)
     # $160 for 20 hours of a rented node; the move costs five minutes of restart, at $8 and half of $1 an hour.
     together = MovesTogether("wide", 7, gains=usd("160"), costs=usd("8.5") * 5 // 60)
     assert moved == [StopPromised(clock("10:00"), "c.1", "move", yields=True, because=together)]
-    assert said == [stop("c.1")]
+    assert actions == [stop("c.1")]
     wide = promises(penstock, StartPromised)[-1]
     assert (wide.job, wide.slots, wide.after) == ("wide", ((1, 7),), ("c.1",))
     assert wide.because == OwnedFree(119 * MINUTE, free_gpus=11)
@@ -191,8 +191,8 @@ def test_nobody_starts_before_who_makes_room_is_gone() -> None:
     penstock.hears(submitted("wide", gpus=7, run="20h"), at="08:01")
     penstock.hears(ended("x.1"), at="10:00")
     moved = promises(penstock, StopPromised)[0].attempt
-    said = penstock.hears(stopped(moved, kept="120m"), at="10:00:20")
-    assert sorted(action.attempt for action in said) == sorted([f"{moved[0]}.2", "wide.1"])
+    actions = penstock.hears(stopped(moved, kept="120m"), at="10:00:20")
+    assert sorted(action.attempt for action in actions) == sorted([f"{moved[0]}.2", "wide.1"])
 
 
 def test_a_move_that_costs_more_than_it_gains_is_not_made() -> None:

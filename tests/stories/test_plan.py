@@ -43,21 +43,21 @@ def asked(penstock: Penstock, job: Told, at: str, *also: Told) -> Plan:
     penstock.submissions -= 1
     assert isinstance(fact, e.JobSubmitted)
     copy = snapshot.unpack(snapshot.pack(penstock.engine.state))
-    found = plan(copy, BuiltInRules(), fact, tuple(one(clock(at)) for one in also))
+    planned = plan(copy, BuiltInRules(), fact, tuple(undated(clock(at)) for undated in also))
     assert penstock.engine.state.digest() == before
-    return found
+    return planned
 
 
 def decided(penstock: Penstock, job: Told, at: str, *also: Told) -> list[Any]:
     """What the engine then really answers; it must be what the plan said."""
-    found = asked(penstock, job, at, *also)
+    planned = asked(penstock, job, at, *also)
     actions = penstock.hears(job, *also, at=at)
-    assert found.decision in penstock.promises
+    assert planned.decision in penstock.promises
     return actions
 
 
-def prices(found: Plan) -> list[tuple[str, int, int]]:
-    return [(one.offer.id, one.cost, one.total) for one in found.choices]
+def prices(planned: Plan) -> list[tuple[str, int, int]]:
+    return [(choice.offer.id, choice.cost, choice.total) for choice in planned.choices]
 
 
 # --- where it names what the engine takes ----------------------------------------------------------------------------
@@ -68,10 +68,10 @@ def test_expected_preemptions_count() -> None:
     spot = offer("spot", price="1", most="2", term="spot", start="30m", loss_ppm_per_hour=1_000_000)
     penstock = given(spot, offer("sure", price="1.5"))
     job = submitted("a", run="2h", checkpoint=None)
-    found = asked(penstock, job, "09:00")
-    assert (found.answer, found.offer) == ("burst", "sure")
-    assert prices(found) == [("sure", usd("24"), usd("24")), ("spot", usd("44"), usd("44"))]
-    assert [one.losses_ppm for one in found.choices] == [0, 2_000_000]
+    planned = asked(penstock, job, "09:00")
+    assert (planned.answer, planned.offer) == ("burst", "sure")
+    assert prices(planned) == [("sure", usd("24"), usd("24")), ("spot", usd("44"), usd("44"))]
+    assert [choice.losses_ppm for choice in planned.choices] == [0, 2_000_000]
     assert decided(penstock, job, "09:00") == [launch("a.1/n0", at="sure")]
 
 
@@ -82,9 +82,9 @@ def test_preemptions_are_counted_as_they_were_seen_and_not_only_as_declared() ->
     penstock.hears(ready("a.1/n0"), at="09:00")
     penstock.hears(started("a.1"), at="09:00")
     penstock.hears(node_lost("a.1/n0"), at="10:00")
-    found = asked(penstock, submitted("b", run="2h"), "10:01")
-    assert [one.losses_ppm for one in found.choices] == [2 * 1_000_000 // 13]
-    assert found.choices[0].cost > usd("16")
+    planned = asked(penstock, submitted("b", run="2h"), "10:01")
+    assert [choice.losses_ppm for choice in planned.choices] == [2 * 1_000_000 // 13]
+    assert planned.choices[0].cost > usd("16")
 
 
 def test_copies_take_time_that_is_paid_for() -> None:
@@ -96,9 +96,9 @@ def test_copies_take_time_that_is_paid_for() -> None:
     penstock.hears(submitted("early", data=("set",), run="1h"), at="08:00")
     penstock.hears(landed("set", "lab"), at="08:30")  # half an hour for its way
     job = submitted("a", run="1h", data=("set",))
-    found = asked(penstock, job, "09:00")
-    assert (found.answer, found.offer) == ("burst", "near")
-    assert [(one.offer.id, one.start_ms, one.cost, one.copies) for one in found.choices[1:]] == [
+    planned = asked(penstock, job, "09:00")
+    assert (planned.answer, planned.offer) == ("burst", "near")
+    assert [(choice.offer.id, choice.start_ms, choice.cost, choice.copies) for choice in planned.choices[1:]] == [
         ("near", 0, usd("9.6"), ()),
         ("far", 30 * MINUTE, usd("12"), ("set",)),
     ]
@@ -111,9 +111,9 @@ def test_rented_offers_are_ranked_by_cost_and_delay() -> None:
     slow, quick = offer("slow", price="1", start="1h"), offer("quick", price="2.5")
     penstock = given(slow, quick, policy(waiting=worth))
     job = submitted("a", run="1h")
-    found = asked(penstock, job, "09:00")
-    assert (found.answer, found.offer) == ("burst", "quick")
-    assert prices(found) == [("quick", usd("20"), usd("20")), ("slow", usd("16"), usd("36"))]
+    planned = asked(penstock, job, "09:00")
+    assert (planned.answer, planned.offer) == ("burst", "quick")
+    assert prices(planned) == [("quick", usd("20"), usd("20")), ("slow", usd("16"), usd("36"))]
     assert decided(penstock, job, "09:00") == [launch("a.1/n0", at="quick")]
 
 
@@ -121,13 +121,13 @@ def test_a_seat_on_a_rented_node_is_a_choice_of_its_own() -> None:
     penstock = given(offer("cloud", price="1"), policy(share_nodes=True))
     penstock.hears(submitted("a", gpus=4, run="2h"), at="09:00")
     job = submitted("b", gpus=4, run="1h")
-    found = asked(penstock, job, "09:10")
-    assert [(one.offer.id, one.node, one.held > 0) for one in found.choices] == [
+    planned = asked(penstock, job, "09:10")
+    assert [(choice.offer.id, choice.node, choice.held > 0) for choice in planned.choices] == [
         ("cloud", "a.1/n0", False),
         ("cloud", "", True),
     ]
-    assert isinstance(found.decision, e.StartPromised)
-    assert found.decision.joins == "a.1/n0"
+    assert isinstance(planned.decision, e.StartPromised)
+    assert planned.decision.joins == "a.1/n0"
     assert decided(penstock, job, "09:10") == []
 
 
@@ -136,11 +136,11 @@ def test_a_seat_on_a_rented_node_is_a_choice_of_its_own() -> None:
 
 def test_a_whole_plan() -> None:
     penstock = given(site("lab"), offer("cloud", price="2", start="5m"), policy("10m"))
-    found = asked(penstock, submitted("a", run="3h"), "09:00")
+    planned = asked(penstock, submitted("a", run="3h"), "09:00")
     lab, cloud = (penstock.engine.state.offers[name] for name in ("lab", "cloud"))
     free = Choice(lab, "", True, 0, 0, 3 * HOUR, 0, 0, 0, 0, ())
-    rents = Choice(cloud, "", True, 0, 5 * MINUTE, 3 * HOUR, 49_333_334, 49_333_334, found.choices[1].held, 0, ())
-    assert found == Plan(
+    rents = Choice(cloud, "", True, 0, 5 * MINUTE, 3 * HOUR, 49_333_334, 49_333_334, planned.choices[1].held, 0, ())
+    assert planned == Plan(
         decision=penstock_decides(penstock, submitted("a", run="3h"), "09:00"),
         answer="start",
         offer="lab",
@@ -152,7 +152,7 @@ def test_a_whole_plan() -> None:
         excluded=(),
         effects=(),
     )
-    assert found.decision.because == OwnedFree(0, 8)
+    assert planned.decision.because == OwnedFree(0, 8)
 
 
 def penstock_decides(penstock: Penstock, job: Told, at: str) -> Any:
@@ -163,45 +163,45 @@ def penstock_decides(penstock: Penstock, job: Told, at: str) -> Any:
 def test_it_waits_as_long_as_the_engine_lets_it() -> None:
     penstock = given(site("lab"), offer("cloud", price="2"), policy("10m"))
     penstock.hears(submitted("a"), at="09:00")
-    found = asked(penstock, submitted("b"), "09:01")
-    assert (found.answer, found.offer, found.until_ms) == ("wait", "", span("10m"))
+    planned = asked(penstock, submitted("b"), "09:01")
+    assert (planned.answer, planned.offer, planned.until_ms) == ("wait", "", span("10m"))
     assert decided(penstock, submitted("b"), "09:01") == []
 
 
 def test_the_cap_that_binds_is_named() -> None:
     penstock = given(offer("cloud", price="2"), cap("team:poor", "1"))
-    found = asked(penstock, submitted("a", team="poor"), "09:00")
-    assert (found.answer, found.offer) == ("short of money", "")
+    planned = asked(penstock, submitted("a", team="poor"), "09:00")
+    assert (planned.answer, planned.offer) == ("short of money", "")
     needed = usd("16") * 12 // 60 + 1  # ten minutes of lease and two of grace
-    assert found.decision.because == CapBinds("team:poor", "month 1", usd("1"), spent=0, held=0, needed=needed)
-    assert found.choices[0].denied == found.decision.because
+    assert planned.decision.because == CapBinds("team:poor", "month 1", usd("1"), spent=0, held=0, needed=needed)
+    assert planned.choices[0].denied == planned.decision.because
 
 
 def test_a_month_that_opens_with_the_same_row_counts() -> None:
     penstock = given(offer("cloud", price="2"), month(1))
     job = submitted("a")
     assert asked(penstock, job, "day 31, 00:00").answer == "short of money"
-    found = asked(penstock, job, "day 31, 00:00", month(2))
-    assert (found.answer, found.offer) == ("burst", "cloud")
+    planned = asked(penstock, job, "day 31, 00:00", month(2))
+    assert (planned.answer, planned.offer) == ("burst", "cloud")
     assert decided(penstock, job, "day 31, 00:00", month(2)) == [launch("a.1/n0", at="cloud")]
 
 
 def test_of_an_array_each_job_is_counted() -> None:
     penstock = given(site("lab", nodes=2), offer("cloud", price="2", count=1))
-    found = asked(penstock, submitted("a", count=4), "09:00")
-    assert (found.answer, found.offer) == ("start", "lab")
-    assert found.tally == (("start", "lab", 2), ("burst", "cloud", 1), ("no room", "", 1))
+    planned = asked(penstock, submitted("a", count=4), "09:00")
+    assert (planned.answer, planned.offer) == ("start", "lab")
+    assert planned.tally == (("start", "lab", 2), ("burst", "cloud", 1), ("no room", "", 1))
 
 
 def test_an_offer_without_room_comes_last() -> None:
     penstock = given(offer("cheap", price="1", count=1), offer("dear", price="2"))
     penstock.hears(submitted("a"), at="09:00")
-    found = asked(penstock, submitted("b"), "09:01")
-    assert [(one.offer.id, one.fits_now, one.cost) for one in found.choices] == [
+    planned = asked(penstock, submitted("b"), "09:01")
+    assert [(choice.offer.id, choice.fits_now, choice.cost) for choice in planned.choices] == [
         ("dear", True, usd("16")),
         ("cheap", False, usd("8")),
     ]
-    assert found.decision.because == PatienceOver(0, 0, HOUR, usd("16"), "", 0)
+    assert planned.decision.because == PatienceOver(0, 0, HOUR, usd("16"), "", 0)
 
 
 # --- who would have to make room -------------------------------------------------------------------------------------
@@ -212,9 +212,9 @@ def test_it_names_whom_it_would_preempt() -> None:
     penstock.hears(submitted("low", team="red"), at="09:00")
     penstock.hears(started("low.1"), at="09:00")
     job = submitted("high", priority=5)
-    found = asked(penstock, job, "09:30")
-    assert (found.answer, found.offer) == ("start", "lab")
-    assert found.effects == (Effect("low", "red", "", Preempted("high", 5, 0)),)
+    planned = asked(penstock, job, "09:30")
+    assert (planned.answer, planned.offer) == ("start", "lab")
+    assert planned.effects == (Effect("low", "red", "", Preempted("high", 5, 0)),)
     assert decided(penstock, job, "09:30") == [stop("low.1")]
 
 
@@ -223,9 +223,9 @@ def test_it_names_whom_it_would_displace_and_where_to() -> None:
     penstock.hears(submitted("free", team="red"), at="09:00")
     penstock.hears(started("free.1"), at="09:00")
     job = submitted("bound", home="lab", data_class="secret")
-    found = asked(penstock, job, "09:30")
-    assert (found.answer, found.offer) == ("start", "lab")
-    assert found.effects == (Effect("free", "red", "cloud", Displaced("bound", 8, cost=usd("16"))),)
+    planned = asked(penstock, job, "09:30")
+    assert (planned.answer, planned.offer) == ("start", "lab")
+    assert planned.effects == (Effect("free", "red", "cloud", Displaced("bound", 8, cost=usd("16"))),)
     assert decided(penstock, job, "09:30") == [launch("free.2/n0", at="cloud"), stop("free.1")]
 
 
@@ -234,12 +234,14 @@ def test_it_names_whom_it_would_move_together() -> None:
     penstock = in_pieces()
     penstock.hears(ended("x.1"), at="10:00")
     job = submitted("wide", gpus=7, run="20h")
-    found = asked(penstock, job, "10:30")
-    assert (found.answer, found.offer) == ("start", "lab")
-    assert [(effect.job, effect.to, type(effect.because)) for effect in found.effects] == [("c", "lab", MovesTogether)]
+    planned = asked(penstock, job, "10:30")
+    assert (planned.answer, planned.offer) == ("start", "lab")
+    assert [(effect.job, effect.to, type(effect.because)) for effect in planned.effects] == [
+        ("c", "lab", MovesTogether)
+    ]
     assert decided(penstock, job, "10:30") == [stop("c.1")]
     assert penstock.kinds() == ["WaitPromised", "StartPromised", "StopPromised", "StartPromised"]
-    assert penstock.promises[-1] == found.decision
+    assert penstock.promises[-1] == planned.decision
 
 
 def test_a_plan_says_that_caps_are_soft_where_nobody_proves_the_watchman() -> None:

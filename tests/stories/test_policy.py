@@ -134,8 +134,8 @@ def test_only_those_whose_turn_is_before_it_are_ahead_of_a_job() -> None:
     penstock.hears(submitted("d", run="1h", team="red"), at="11:00")
     penstock.hears(submitted("urgent", run="1h", team="red", priority=1), at="11:00")
     penstock.hears(submitted("e", run="1h", team="blue"), at="11:30")
-    told = [waits(penstock, job).because.ahead for job in ("d", "urgent", "e")]
-    assert told == [2, 0, 2]  # c and b; nobody; urgent and c
+    ahead = [waits(penstock, job).because.ahead for job in ("d", "urgent", "e")]
+    assert ahead == [2, 0, 2]  # c and b; nobody; urgent and c
 
 
 def test_a_switch_to_fair_share_counts_what_runs() -> None:

@@ -51,9 +51,9 @@ def sharing(**more: Any) -> Told:
     return policy(share_nodes=True, **more)
 
 
-def one_running(*told: Told, **first: Any) -> Penstock:
+def one_running(*undated: Told, **first: Any) -> Penstock:
     """One job of one GPU, on a node of eight that was five minutes in starting."""
-    penstock = given(offer("cloud", price="1", start="5m"), *(told or (sharing(),)))
+    penstock = given(offer("cloud", price="1", start="5m"), *(undated or (sharing(),)))
     penstock.hears(submitted("a", **{"gpus": 1, "run": "3h", **first}), at="09:00")
     penstock.hears(ready("a.1/n0"), at="09:05")
     penstock.hears(started("a.1"), at="09:05")
@@ -151,8 +151,8 @@ def test_a_lost_node_takes_all_that_runs_on_it_and_both_resume_together() -> Non
     penstock.hears(submitted("b", gpus=2), at="09:05")
     penstock.hears(started("b.1"), at="09:05")
     penstock.hears(checkpointed("a.1", "30m"), at="09:35")
-    told = penstock.hears(lost("a.1", "30m"), lost("b.1", "15m"), node_lost("a.1/n0"), at="09:40")
-    assert told == [launch("a.2/n0", at="cloud")]
+    actions = penstock.hears(lost("a.1", "30m"), lost("b.1", "15m"), node_lost("a.1/n0"), at="09:40")
+    assert actions == [launch("a.2/n0", at="cloud")]
     # Of a's three hours 2.5 are left, at $8, and five minutes of starting; b's seat costs what it outlives that by.
     assert penstock.why("a") == LostNode("a.1", 30 * MINUTE, 5 * MINUTE, usd("8") * 155 // 60 + 1)
     assert penstock.why("b") == LostNode("b.1", 15 * MINUTE, 20 * MINUTE, usd("1.666667"))

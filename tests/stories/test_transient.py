@@ -63,10 +63,10 @@ def burst(fee: str = "6", idle: str = "10m", most: str = "12h", kill: str = "0s"
         extras=Extras(launch_fee=money(more.pop("launch_fee", "0"))),
     )
     cluster = TransientCluster(terms, PLATFORM, span(idle), span(most), "sites.yaml:9")
-    told = offer("burst", price=more.pop("price", "1"), start="2m", sold_by="attempt", **more)
+    offered = offer("burst", price=more.pop("price", "1"), start="2m", sold_by="attempt", **more)
 
     def joined(at: int) -> e.Fact:
-        fact = told(at)
+        fact = offered(at)
         assert isinstance(fact, e.SiteJoined)
         return replace(fact, site=replace(fact.site, cluster=cluster))
 
@@ -81,18 +81,18 @@ def dismissed(at: int) -> e.Fact:
     return e.ClusterDismissed(at, "burst")
 
 
-def called(*told: Told, **more: Any) -> Penstock:
+def called(*undated: Told, **more: Any) -> Penstock:
     """It is 09:00, and job a has asked for the cluster."""
-    penstock = given(burst(**more), *told)
+    penstock = given(burst(**more), *undated)
     assert penstock.hears(submitted("a", team="red"), at="09:00") == [
         launch("burst/c1", at="burst/cluster", attempt="")
     ]
     return penstock
 
 
-def up(*told: Told, **more: Any) -> Penstock:
+def up(*undated: Told, **more: Any) -> Penstock:
     """The cluster came at 09:15, and job a runs there since 09:17."""
-    penstock = called(*told, **more)
+    penstock = called(*undated, **more)
     assert penstock.hears(ready("burst/c1"), at="09:15") == [start("a.1", on="burst")]
     assert penstock.hears(started("a.1"), at="09:17") == []
     return penstock
@@ -132,8 +132,8 @@ def test_the_fee_and_the_start_of_the_cluster_are_in_the_price_of_the_choice() -
         launch("a.1/n0", at="cloud")
     ]
     penstock = given(burst(price="1"), offer("cloud", price="2.1", start="2m"))
-    told = penstock.hears(submitted("a", run="1h"), at="09:00")
-    assert told == [launch("burst/c1", at="burst/cluster")]  # 8.27 + 7.70 against 17.36
+    actions = penstock.hears(submitted("a", run="1h"), at="09:00")
+    assert actions == [launch("burst/c1", at="burst/cluster")]  # 8.27 + 7.70 against 17.36
     assert penstock.why("a").cost == money("15.966667")  # type: ignore[union-attr]
 
 
@@ -151,8 +151,8 @@ def test_a_cluster_whose_budget_is_too_small_is_not_asked_for_and_the_job_waits_
     because = penstock.why("a")
     assert isinstance(because, CapBinds)
     assert because.scope == "team:platform"
-    told = penstock.hears(cap("team:platform", "100"), at="09:30")
-    assert told == [launch("burst/c1", at="burst/cluster")]
+    actions = penstock.hears(cap("team:platform", "100"), at="09:30")
+    assert actions == [launch("burst/c1", at="burst/cluster")]
 
 
 def test_a_scope_that_pays_for_both_must_have_room_for_both() -> None:
@@ -181,8 +181,8 @@ def test_a_soft_cap_is_no_cap_where_the_policy_demands_hard_ones() -> None:
     assert penstock.hears(submitted("a"), at="09:00") == []
     proved = given(burst(), policy(require_hard_caps=True))
     assert proved.hears(submitted("a"), at="09:00") == []  # nobody has seen its watchman
-    told = proved.hears(lambda at: e.GuaranteeChanged(at, "burst/cluster", "watchman", ""), at="09:01")
-    assert told == [launch("burst/c1", at="burst/cluster")]
+    actions = proved.hears(lambda at: e.GuaranteeChanged(at, "burst/cluster", "watchman", ""), at="09:01")
+    assert actions == [launch("burst/c1", at="burst/cluster")]
 
 
 # --- failed starts ---------------------------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ def test_a_soft_cap_is_no_cap_where_the_policy_demands_hard_ones() -> None:
 
 def test_a_cluster_that_never_came_is_a_failed_start_with_its_cost_and_closes_its_offer_for_longer_each_time() -> None:
     penstock = called(offer("cloud", price="30"))
-    told = penstock.hears(node_refused("burst/c1", "15m", "not available after 15 min", billed=True), at="09:15")
-    assert told == [launch("a.2/n0", at="cloud")]
+    actions = penstock.hears(node_refused("burst/c1", "15m", "not available after 15 min", billed=True), at="09:15")
+    assert actions == [launch("a.2/n0", at="cloud")]
     assert spent(penstock) == money("1.5")
     assert spent(penstock, "team:red") == 0
     assert penstock.engine.state.closed == {"burst/cluster": clock("09:30")}
@@ -302,8 +302,8 @@ def test_when_its_budget_ends_those_on_it_write_a_checkpoint_and_it_goes() -> No
 
 def test_a_cluster_that_is_lost_takes_with_it_what_ran_there() -> None:
     penstock = up(offer("cloud", price="30"))
-    told = penstock.hears(node_lost("burst/c1"), at="09:40")
-    assert told == [launch("burst/c2", at="burst/cluster")]
+    actions = penstock.hears(node_lost("burst/c1"), at="09:40")
+    assert actions == [launch("burst/c2", at="burst/cluster")]
     assert penstock.engine.state.jobs["a"].losses == 1
     assert spent(penstock) == money("4")
 
@@ -318,8 +318,8 @@ def test_a_job_moves_to_a_site_whose_cluster_is_not_up_yet_when_a_person_asks() 
     penstock = given(site("lab"), burst())
     penstock.hears(submitted("a"), at="09:00")
     penstock.hears(started("a.1"), at="09:00")
-    told = penstock.hears(asked_to_move("a", "burst"), at="10:00")
-    assert told == [launch("burst/c1", at="burst/cluster"), stop("a.1")]
+    actions = penstock.hears(asked_to_move("a", "burst"), at="10:00")
+    assert actions == [launch("burst/c1", at="burst/cluster"), stop("a.1")]
 
 
 # --- people ----------------------------------------------------------------------------------------------------------

@@ -53,9 +53,9 @@ def opened(at: str = "00:00", first: str = "08:00", last: str = "18:00") -> Told
     return lambda _: e.HoursOpened(clock(at), DAYTIME.id, clock(first), clock(last))
 
 
-def warmed(*told: Told, **more: Any) -> Penstock:
+def warmed(*undated: Told, **more: Any) -> Penstock:
     """It is 09:00, and the pool's node has been ready since 08:05."""
-    penstock = given(pool(**more), opened(), *told)
+    penstock = given(pool(**more), opened(), *undated)
     assert penstock.wakes() == clock("08:00")
     assert penstock.hears(nothing, at="08:00") == [launch("cloud/w1", at="cloud", gpus=8, attempt="")]
     assert penstock.hears(ready("cloud/w1"), at="08:05") == []
@@ -84,8 +84,8 @@ def test_a_warm_nodes_lease_is_renewed_and_its_idle_time_charged_to_the_budget()
 
 def test_a_job_takes_a_warm_node_starts_at_once_and_pays_from_then_on() -> None:
     penstock = warmed()
-    told = penstock.hears(submitted("a", team="red"), at="08:35")
-    assert told == [
+    actions = penstock.hears(submitted("a", team="red"), at="08:35")
+    assert actions == [
         set_deadline("cloud/w1"),
         start("a.1", on="cloud", nodes=("cloud/w1",)),
         launch("cloud/w2", at="cloud", attempt=""),  # the pool is filled again
@@ -107,8 +107,8 @@ def test_a_job_takes_a_warm_node_starts_at_once_and_pays_from_then_on() -> None:
 def test_a_job_may_take_a_node_that_is_still_starting() -> None:
     penstock = given(pool(), opened())
     penstock.hears(nothing, at="08:00")
-    told = penstock.hears(submitted("a", team="red"), at="08:03")
-    assert told == [set_deadline("cloud/w1"), launch("cloud/w2", at="cloud", attempt="")]
+    actions = penstock.hears(submitted("a", team="red"), at="08:03")
+    assert actions == [set_deadline("cloud/w1"), launch("cloud/w2", at="cloud", attempt="")]
     assert penstock.why("a").start_ms == 2 * MINUTE  # type: ignore[union-attr]
     assert penstock.hears(ready("cloud/w1"), at="08:05") == [start("a.1", on="cloud", nodes=("cloud/w1",))]
 
@@ -127,8 +127,8 @@ def test_a_pool_keeps_the_node_that_a_job_leaves_instead_of_renting_one() -> Non
     kept = penstock.promise(e.PayerChanged)
     assert (kept.job, kept.hold.scopes, kept.because.has) == ("", PLATFORM, 0)
     assert penstock.account("team:red") == (0, money("8"))
-    told = penstock.hears(submitted("b", team="blue"), at="09:30")
-    assert told[:2] == [set_deadline("cloud/w1"), start("b.1", on="cloud", nodes=("cloud/w1",))]
+    actions = penstock.hears(submitted("b", team="blue"), at="09:30")
+    assert actions[:2] == [set_deadline("cloud/w1"), start("b.1", on="cloud", nodes=("cloud/w1",))]
 
 
 def test_a_pool_is_empty_after_its_hours() -> None:
@@ -233,10 +233,10 @@ def test_without_room_in_its_budget_a_pool_stays_empty_and_says_why() -> None:
 
 def test_a_pool_shrinks_when_its_budget_is_spent() -> None:
     penstock = warmed(cap("team:platform", "14"))
-    told = penstock.hears(nothing, at="08:45")
-    while told != [release("cloud/w1")]:
+    actions = penstock.hears(nothing, at="08:45")
+    while actions != [release("cloud/w1")]:
         assert (penstock.wakes() or NEVER) < clock("10:30")
-        told = penstock.takes(e.Woke(penstock.wakes() or 0))
+        actions = penstock.takes(e.Woke(penstock.wakes() or 0))
     assert penstock.kinds()[-2:] == ["ReleasePromised", "WarmShort"]
     penstock.takes(e.NodeGone(penstock.engine.state.at, "cloud/w1"))
     held, spent = penstock.account("team:platform")
@@ -260,8 +260,8 @@ def test_a_job_whose_own_team_has_no_money_does_not_take_a_warm_node() -> None:
 def test_what_a_job_must_hold_counts_once_where_both_pay_from_one_cap() -> None:
     """$8 are held for the node until 09:00. With $4 for its idle time, as much again is more than $12.50."""
     penstock = warmed(cap("org", "12.50"))
-    told = penstock.hears(submitted("a", team="red"), at="08:30")
-    assert told[:2] == [set_deadline("cloud/w1"), start("a.1", on="cloud")]
+    actions = penstock.hears(submitted("a", team="red"), at="08:30")
+    assert actions[:2] == [set_deadline("cloud/w1"), start("a.1", on="cloud")]
     held, spent = penstock.account("org")
     assert held + spent <= money("12.50")
 
@@ -328,7 +328,7 @@ def test_nothing_is_rented_ahead_while_placements_are_paused_or_nothing_bursts()
 def test_a_pool_that_the_sites_file_no_longer_has_is_emptied() -> None:
     penstock = warmed()
     (joined,) = [fact for fact in penstock.steps[0].inputs if isinstance(fact, e.SiteJoined)]
-    plain = replace(joined.site, offers=tuple(replace(one, warm=None) for one in joined.site.offers))
+    plain = replace(joined.site, offers=tuple(replace(site_offer, warm=None) for site_offer in joined.site.offers))
     assert penstock.hears(lambda at: e.SiteJoined(at, plain), at="09:00")[-1] == release("cloud/w1")
 
 
@@ -338,16 +338,16 @@ def test_a_node_with_a_fixed_end_is_replaced_before_it_comes() -> None:
     penstock.hears(nothing, at="08:00")
     penstock.hears(ready("cloud/w1"), at="08:05")
     assert (penstock.until("cloud/w1"), penstock.wakes()) == (clock("20:00"), clock("19:59"))
-    told = penstock.hears(nothing, at="19:59")
-    assert told == [set_deadline("cloud/w1"), release("cloud/w1"), launch("cloud/w2", at="cloud")]
+    actions = penstock.hears(nothing, at="19:59")
+    assert actions == [set_deadline("cloud/w1"), release("cloud/w1"), launch("cloud/w2", at="cloud")]
 
 
 def test_a_job_takes_a_node_with_a_fixed_end_only_while_half_of_its_life_is_left() -> None:
     penstock = given(pool(nodes=1, renewable=False), opened(last="23:59"))
     penstock.hears(nothing, at="08:00")
     penstock.hears(ready("cloud/w1"), at="08:05")
-    told = penstock.hears(submitted("a", team="red"), at="12:00")
-    assert told == [start("a.1", on="cloud", nodes=("cloud/w1",)), launch("cloud/w2", at="cloud")]
+    actions = penstock.hears(submitted("a", team="red"), at="12:00")
+    assert actions == [start("a.1", on="cloud", nodes=("cloud/w1",)), launch("cloud/w2", at="cloud")]
     assert penstock.until("cloud/w1") == clock("20:00")  # as it was
     penstock.hears(ready("cloud/w2"), at="12:05")
     assert penstock.hears(submitted("b", team="red"), at="18:30") == [launch("b.1/n0", at="cloud")]
