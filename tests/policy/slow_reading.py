@@ -30,11 +30,11 @@ def denied_slowly(asked: Candidate, rules: Iterable[Asks]) -> bool:
     """The file, key by key, as its manual says it."""
     governance, spec, offer, site = asked.policy.governance, asked.spec, asked.offer, asked.site
     rented = offer.term in ("on_demand", "spot")
-    said = {rule.name: rule for rule in governance.classes}
-    if said:
-        if spec.job_class not in said:
+    classes = {rule.name: rule for rule in governance.classes}
+    if classes:
+        if spec.job_class not in classes:
             return True
-        rule = said[spec.job_class]
+        rule = classes[spec.job_class]
         if {"owned": rented, "rented": not rented, "owned_first": False}[rule.where]:
             return True
         if (
@@ -45,13 +45,13 @@ def denied_slowly(asked: Candidate, rules: Iterable[Asks]) -> bool:
     if rented:
         lists = [governance.allow, *(team.allow for team in governance.teams if team.team == spec.team)]
         for allow in lists:
-            for names, found in (
+            for names, value in (
                 (allow.clouds if allow else (), site.cloud),
                 (allow.regions if allow else (), site.region),
                 (allow.families if allow else (), offer.family),
                 (allow.gpus if allow else (), offer.gpu_model),
             ):
-                if names and (found == "" or not any(fnmatchcase(found, name) for name in names)):
+                if names and (value == "" or not any(fnmatchcase(value, name) for name in names)):
                     return True
         limit = governance.never_above.per_gpu_hour if governance.never_above else None
         if limit is not None and all(shape.list_per_hour > limit * shape.gpus for shape in offer.shapes):

@@ -94,13 +94,13 @@ KINDS: Final = {TEXT: (str,), NUMBER: (int, float), FLAG: (bool,), TEXTS: (list,
 
 def mistakes(config: dict[str, Any]) -> list[str]:
     """Unknown, missing and mistyped arguments, references to nothing, and variables that nobody reads."""
-    found = [
+    errors = [
         mistake
         for kind, resources in config["resource"].items()
         for name, resource in resources.items()
         for mistake in _resource(kind, resource, f"{kind}.{name}")
     ]
-    return [*found, *_references(config)]
+    return [*errors, *_references(config)]
 
 
 def _resource(kind: str, resource: dict[str, Any], where: str) -> Iterator[str]:
@@ -144,7 +144,7 @@ def _references(config: dict[str, Any]) -> Iterator[str]:
     """In strings, and in `depends_on`, which has no braces."""
     variables, local = set(config["variable"]), config.get("locals", {})
     read: set[str] = set()
-    for text in _strings({key: found for key, found in config.items() if key not in ("//", "variable")}):
+    for text in _strings({key: value for key, value in config.items() if key not in ("//", "variable")}):
         for kind, name, variable, its_local in REFERENCE.findall(text):
             read.add(variable)
             if kind and name not in config["resource"].get(kind, {}):
@@ -156,13 +156,13 @@ def _references(config: dict[str, Any]) -> Iterator[str]:
     yield from (f"var.{name} is never read" for name in sorted(variables - read))
 
 
-def _strings(found: Any) -> Iterator[str]:
-    if isinstance(found, str):
-        if "${" in found or re.fullmatch(r"\w+\.\w+", found):
-            yield found
-    elif isinstance(found, dict):
-        for each in found.values():
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        if "${" in value or re.fullmatch(r"\w+\.\w+", value):
+            yield value
+    elif isinstance(value, dict):
+        for each in value.values():
             yield from _strings(each)
-    elif isinstance(found, list):
-        for each in found:
+    elif isinstance(value, list):
+        for each in value:
             yield from _strings(each)

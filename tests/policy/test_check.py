@@ -22,11 +22,11 @@ data: [{name: scans, size: 1GB, site: lab, class: personal, teams: [vision]}]
 """
 
 
-def told(text: str, sites: SitesFile | None = None, **more: object) -> list[str]:
+def warned(text: str, sites: SitesFile | None = None, **more: object) -> list[str]:
     file = parse_policy(f"version: 1\n{text}\n".encode(), "policy.yaml", sites)
     merged = governed(sites or SitesFile("USD", ()), file)
-    found = warnings(file, policy_of(merged), sites, **more)  # type: ignore[arg-type]  # as the test says
-    return [str(warning).removeprefix("policy.yaml, ") for warning in found]
+    raised = warnings(file, policy_of(merged), sites, **more)  # type: ignore[arg-type]  # as the test says
+    return [str(warning).removeprefix("policy.yaml, ") for warning in raised]
 
 
 def there() -> SitesFile:
@@ -38,7 +38,7 @@ def rules(*conditions: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "beginning"),
     [
         (rules('offer.gpu == "H200"'), "line 3, r0: r0 never matches, tried on 2 cases with the sites' 3 offers."),
         (rules("job.gpus > 0"), "line 3, r0: r0 denies everything, tried on 7 cases with the sites' 3 offers."),
@@ -75,13 +75,13 @@ def rules(*conditions: str) -> str:
         ),
     ],
 )
-def test_what_is_probably_not_meant_is_a_warning_with_its_line(text: str, said: str) -> None:
+def test_what_is_probably_not_meant_is_a_warning_with_its_line(text: str, beginning: str) -> None:
     data = "" if "data:" in text else "data: {personal: {}}\n"
-    assert [warning for warning in told(f"{text}\n{data}", there()) if warning.startswith(said)]
+    assert [warning for warning in warned(f"{text}\n{data}", there()) if warning.startswith(beginning)]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "beginning"),
     [
         ("teams: {a: {share: 60%}, b: {share: 41%}}", "line 2, teams: The teams' shares sum up to 101 % of the owned"),
         (
@@ -99,19 +99,19 @@ def test_what_is_probably_not_meant_is_a_warning_with_its_line(text: str, said: 
         (rules('offer.gpu == "H100" && offer.gpu == "A100"'), "line 3, r0: r0 never matches, tried on 3 cases. Is a"),
     ],
 )
-def test_some_are_found_without_a_sites_file(text: str, said: str) -> None:
-    (warning,) = told(text)
-    assert warning.startswith(said)
+def test_some_are_found_without_a_sites_file(text: str, beginning: str) -> None:
+    (warning,) = warned(text)
+    assert warning.startswith(beginning)
 
 
 def test_classes_that_preempt_each_other_are_warned_of() -> None:
     """The engine lets neither stop the other, since their jobs would take turns for ever; nobody was told."""
-    assert told("classes:\n  a: {preempts: [b]}\n  b: {preempts: [a]}") == [
+    assert warned("classes:\n  a: {preempts: [b]}\n  b: {preempts: [a]}") == [
         "line 3, classes.a.preempts[0]: Class b preempts a, too: neither stops the other's jobs.",
         "line 4, classes.b.preempts[0]: Class a preempts b, too: neither stops the other's jobs.",
     ]
     around = "classes:\n  a: {preempts: [b, d]}\n  b: {preempts: [c]}\n  c: {preempts: [a]}\n  d: {}"
-    assert told(around) == [
+    assert warned(around) == [
         "line 3, classes.a.preempts[0]: Class b preempts c, which preempts a: neither stops the other's jobs.",
         "line 4, classes.b.preempts[0]: Class c preempts a, which preempts b: neither stops the other's jobs.",
         "line 5, classes.c.preempts[0]: Class a preempts b, which preempts c: neither stops the other's jobs.",
@@ -121,7 +121,7 @@ def test_classes_that_preempt_each_other_are_warned_of() -> None:
 def test_a_cap_below_what_is_spent_and_a_team_that_is_not_named_are_told_by_the_journal() -> None:
     spent = {"team:a": money("6"), "org": money("9"), "team:b": 0}
     text = "organisation: {per_month: 10}\nteams: {a: {per_month: 5}}"
-    assert sorted(told(text, spent=spent, teams=["a", "b"])) == [
+    assert sorted(warned(text, spent=spent, teams=["a", "b"])) == [
         (
             "line 3, teams.a.per_month: $5.00 a month is below the $6.00 that team:a has spent this month: nothing "
             "more is rented before the next."
@@ -132,4 +132,4 @@ def test_a_cap_below_what_is_spent_and_a_team_that_is_not_named_are_told_by_the_
 
 def test_a_policy_that_means_what_it_says_gets_no_warning() -> None:
     text = 'classes: {a: {where: owned}, b: {}}\nallow: {gpus: [A100, H100]}\ndata: {personal: {sites: ["*"]}}\n'
-    assert told(text + rules('job.class == "b" && offer.gpu == "H100"'), there()) == []
+    assert warned(text + rules('job.class == "b" && offer.gpu == "H100"'), there()) == []

@@ -58,7 +58,7 @@ def test_names_are_found_however_they_are_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "beginning"),
     [
         ("", "The condition is empty."),
         (
@@ -84,8 +84,8 @@ def test_names_are_found_however_they_are_written() -> None:
         ("true || " * 400 + "true", f"The condition has 3,204 characters; {MOST_CHARACTERS:,} are the most."),
     ],
 )
-def test_a_mistake_is_told_with_its_place_and_a_hint(text: str, said: str) -> None:
-    assert fault(text).startswith(said)
+def test_a_mistake_is_told_with_its_place_and_a_hint(text: str, beginning: str) -> None:
+    assert fault(text).startswith(beginning)
 
 
 @pytest.mark.parametrize("macro", ['exists(m, m == "a")', 'all(m, m == "a")', 'exists_one(m, m == "a")'])
@@ -101,7 +101,7 @@ def test_loops_that_make_lists_are_refused(macro: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "values", "said"),
+    ("text", "values", "beginning"),
     [
         ("job.gpus / 0 > 1", {}, "divide by zero"),
         ("job.gpus + 1 > 1", {"job_gpus": 2**63 - 1}, "integer overflow"),
@@ -117,11 +117,11 @@ def test_loops_that_make_lists_are_refused(macro: str) -> None:
     ],
 )
 def test_a_condition_that_fails_answers_with_the_error_and_never_raises(
-    text: str, values: dict[str, Read], said: str
+    text: str, values: dict[str, Read], beginning: str
 ) -> None:
     answer = ask(text, **values)
     assert isinstance(answer, str)
-    assert answer.startswith(said)
+    assert answer.startswith(beginning)
 
 
 def test_a_value_that_is_missing_is_an_error_too() -> None:
@@ -137,10 +137,10 @@ def test_an_approval_reads_the_quote() -> None:
 @given(st.text(max_size=80) | st.text('job.clas&|!()=<>"0123456789 offerpusy+-*/?:{}[],', max_size=60))
 def test_any_text_compiles_or_gets_a_sentence(text: str) -> None:
     try:
-        said: object = compiled(text, OF_RULES).holds(VALUES)
+        answer: object = compiled(text, OF_RULES).holds(VALUES)
     except BadExpression as error:
-        said = error.message
-    assert said in (True, False) or isinstance(said, str)
+        answer = error.message
+    assert answer in (True, False) or isinstance(answer, str)
 
 
 def test_the_slowest_that_compiles_takes_little_time() -> None:

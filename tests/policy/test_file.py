@@ -236,8 +236,8 @@ ONE = "classes: {a: {}}\n"
     ],
 )
 def test_what_makes_no_sense_is_one_sentence_with_line_and_key(text: str, sentence: str) -> None:
-    (said,) = refused(f"version: 1\n{text}\n", site_file())
-    assert said.startswith(sentence)
+    (message,) = refused(f"version: 1\n{text}\n", site_file())
+    assert message.startswith(sentence)
 
 
 def test_a_newer_version_is_refused_before_its_keys_are_judged() -> None:

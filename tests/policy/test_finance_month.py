@@ -119,8 +119,8 @@ def promises_hold(policy: str, journal: Path) -> list[Any]:
     went = Counter((specs[start.job].data_class, offers[start.offer].site) for start in starts)
     assert {site for data_class, site in went if data_class == "restricted"} <= {"lab"}
     assert "aws-frankfurt" not in {site for data_class, site in went if data_class == "personal"}
-    said = {sentence(e.because, Say("EUR")) for e in outputs if isinstance(e, (JobRefused, JobFailed))}
-    assert all("policy.yaml:" in words or "at most" in words for words in said), said
+    sentences = {sentence(e.because, Say("EUR")) for e in outputs if isinstance(e, (JobRefused, JobFailed))}
+    assert all("policy.yaml:" in words or "at most" in words for words in sentences), sentences
     return outputs
 
 
@@ -249,10 +249,10 @@ def _explained(says: Any, folder: Path, name: str, text: str) -> dict[str, bool]
     path.write_text(text)
     job = says("submit", str(path)).strip().split()[-1]
     offers: Sequence[dict[str, Any]] = json.loads(says("policy", "explain", "--job", job, "--json"))["offers"]
-    assert all("policy.yaml:" in one["against"][0]["where"] for one in offers if not _by_itself(one))
-    return {one["offer"]: one["allowed"] for one in offers}
+    assert all("policy.yaml:" in row["against"][0]["where"] for row in offers if not _by_itself(row))
+    return {row["offer"]: row["allowed"] for row in offers}
 
 
-def _by_itself(one: dict[str, Any]) -> bool:
+def _by_itself(row: dict[str, Any]) -> bool:
     """Allowed, or excluded by what the job asks for and not by the policy."""
-    return bool(one["allowed"]) or one["against"][0]["where"] == "built in"
+    return bool(row["allowed"]) or row["against"][0]["where"] == "built in"

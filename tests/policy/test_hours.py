@@ -24,8 +24,8 @@ def at(text: str) -> Instant:
     return int(datetime.fromisoformat(text).timestamp() * 1000)
 
 
-def first(one: Window, now: str, many: int = 1) -> list[tuple[Instant, Instant]]:
-    return list(islice(occurrences(one, at(now)), many))
+def first(open_hours: Window, now: str, many: int = 1) -> list[tuple[Instant, Instant]]:
+    return list(islice(occurrences(open_hours, at(now)), many))
 
 
 def test_a_window_is_open_in_its_own_zone() -> None:
@@ -71,8 +71,8 @@ def test_a_window_within_the_hour_that_occurs_twice_lasts_from_the_first_to_the_
 
 
 def test_a_whole_day_is_open_without_a_gap() -> None:
-    for one in (window(0, 24 * 60, BERLIN), window(0, 0, BERLIN)):
-        opened = first(one, "2026-10-24 12:00+02:00", 3)
+    for open_hours in (window(0, 24 * 60, BERLIN), window(0, 0, BERLIN)):
+        opened = first(open_hours, "2026-10-24 12:00+02:00", 3)
         assert [ends for _, ends in opened[:-1]] == [starts for starts, _ in opened[1:]]
 
 
@@ -92,17 +92,17 @@ def test_it_is_open_while_a_clock_there_shows_such_a_time(from_minute: int, to_m
 def test_hours_are_told_ahead_and_once() -> None:
     day = window(8 * 60, 20 * 60)
     now = 9 * HOUR
-    told = list(windows_due((day,), {}, now))
-    assert told == [
+    facts = list(windows_due((day,), {}, now))
+    assert facts == [
         HoursOpened(now, day.id, 8 * HOUR, 20 * HOUR),
         HoursOpened(now, day.id, 32 * HOUR, 44 * HOUR),
     ]
-    known = {day.id: tuple((one.starts_at, one.ends_at) for one in told)}
+    known = {day.id: tuple((opening.starts_at, opening.ends_at) for opening in facts)}
     assert list(windows_due((day,), known, 31 * HOUR)) == []
     assert list(windows_due((day,), known, 32 * HOUR)) == [HoursOpened(32 * HOUR, day.id, 56 * HOUR, 68 * HOUR)]
     # After a long time without news: what is open then, and what comes next.
     late = 1000 * HOUR
-    assert [one.starts_at for one in windows_due((day,), known, late)] == [992 * HOUR, 1016 * HOUR]
+    assert [opening.starts_at for opening in windows_due((day,), known, late)] == [992 * HOUR, 1016 * HOUR]
 
 
 def test_the_engine_is_told_in_the_step_that_brings_the_policy() -> None:

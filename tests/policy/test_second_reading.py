@@ -32,7 +32,7 @@ def conditions() -> st.SearchStrategy[tuple[str, Asks]]:
     return st.recursive(
         st.sampled_from(PIECES),
         lambda inner: st.one_of(
-            inner.map(lambda one: (f"!({one[0]})", lambda a: not one[1](a))),
+            inner.map(lambda pair: (f"!({pair[0]})", lambda a: not pair[1](a))),
             st.tuples(inner, inner).map(lambda two: _both(*two)),
             st.tuples(inner, inner).map(lambda two: _either(*two)),
         ),
@@ -40,12 +40,12 @@ def conditions() -> st.SearchStrategy[tuple[str, Asks]]:
     )
 
 
-def _both(one: tuple[str, Asks], other: tuple[str, Asks]) -> tuple[str, Asks]:
-    return f"({one[0]}) && ({other[0]})", lambda a: one[1](a) and other[1](a)
+def _both(left: tuple[str, Asks], right: tuple[str, Asks]) -> tuple[str, Asks]:
+    return f"({left[0]}) && ({right[0]})", lambda a: left[1](a) and right[1](a)
 
 
-def _either(one: tuple[str, Asks], other: tuple[str, Asks]) -> tuple[str, Asks]:
-    return f"({one[0]}) || ({other[0]})", lambda a: one[1](a) or other[1](a)
+def _either(left: tuple[str, Asks], right: tuple[str, Asks]) -> tuple[str, Asks]:
+    return f"({left[0]}) || ({right[0]})", lambda a: left[1](a) or right[1](a)
 
 
 def allows() -> st.SearchStrategy[Allow]:
@@ -115,10 +115,10 @@ def test_both_readings_agree(
     policy = Policy("random", governance=with_shapes(replace(governance, rules=rules)), data_rules=DATA_RULES)
     asked = Candidate(spec, *there, (), policy)
     built_in = not BuiltInRules().verdict(asked).allowed
-    verdict, told = PolicyRules().verdict(asked), PolicyRules().all_verdicts(asked)
+    verdict, objections = PolicyRules().verdict(asked), PolicyRules().all_verdicts(asked)
     assert verdict.allowed is not (built_in or denied_slowly(asked, [rule for _, rule in written]))
-    assert verdict.allowed is not bool(told)
-    assert verdict.allowed or verdict == told[0]
+    assert verdict.allowed is not bool(objections)
+    assert verdict.allowed or verdict == objections[0]
 
 
 @settings(max_examples=100, deadline=None)
@@ -129,8 +129,8 @@ def test_deny_wins_over_whatever_else_a_policy_says(
     """No list and no class allows what a rule denies, in whichever policy that rule stands."""
     rule = DenyRule("deny", written[0])
     asked = Candidate(spec, *there, (), Policy("", data_rules=DATA_RULES))
-    for found in (governance, other):
-        policy = replace(asked.policy, governance=with_shapes(replace(found, rules=(rule,))))
+    for rest in (governance, other):
+        policy = replace(asked.policy, governance=with_shapes(replace(rest, rules=(rule,))))
         candidate = replace(asked, policy=policy)
         if written[1](candidate):
             assert not PolicyRules().verdict(candidate).allowed

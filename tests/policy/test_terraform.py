@@ -42,9 +42,9 @@ def test_every_resource_has_what_its_provider_asks_for(cloud: Cloud, allow: Allo
         with pytest.raises(BadInput, match=r"policy\.yaml has no 'organisation: per_month' and no 'allow'"):
             made(cloud, allow, caps)
         return
-    found = made(cloud, allow, caps)
-    assert mistakes(found.config) == []
-    assert json.loads(json.dumps(found.config)) == found.config
+    exported = made(cloud, allow, caps)
+    assert mistakes(exported.config) == []
+    assert json.loads(json.dumps(exported.config)) == exported.config
 
 
 def test_the_model_finds_mistakes() -> None:
@@ -97,9 +97,9 @@ def test_the_budget_is_the_organisation_s_and_takes_the_roles_launches_away() ->
     assert action["action_threshold"] == {"action_threshold_type": "PERCENTAGE", "action_threshold_value": 100}
     assert (action["action_type"], action["approval_model"]) == ("APPLY_IAM_POLICY", "AUTOMATIC")
     denied = json.loads(resource["aws_iam_policy"]["penstock_no_launches"]["policy"])["Statement"]
-    assert [(one["Effect"], "ec2:RunInstances" in one["Action"], one["Resource"]) for one in denied] == [
-        ("Deny", True, "*")
-    ]
+    assert [
+        (statement["Effect"], "ec2:RunInstances" in statement["Action"], statement["Resource"]) for statement in denied
+    ] == [("Deny", True, "*")]
 
 
 def test_an_amount_is_rounded_up_so_that_penstock_s_cap_binds_first() -> None:
@@ -112,8 +112,8 @@ def test_an_amount_is_rounded_up_so_that_penstock_s_cap_binds_first() -> None:
 
 def test_azure_denies_vms_elsewhere_and_of_other_sizes() -> None:
     rules = {
-        name: json.loads(one["policy_rule"])
-        for name, one in made("azure").config["resource"]["azurerm_policy_definition"].items()
+        name: json.loads(definition["policy_rule"])
+        for name, definition in made("azure").config["resource"]["azurerm_policy_definition"].items()
     }
     vm = "Microsoft.Compute/virtualMachines"
     places = rules["penstock_locations"]
@@ -206,8 +206,10 @@ def test_an_offer_that_does_not_say_its_type_leaves_families_in_force() -> None:
 
 def test_what_a_cloud_cannot_hold_is_said() -> None:
     team = TeamRule("fraud", allow=Allow(regions=("eu-central-1",)))
-    found = export("aws", Governance(allow=Allow(gpus=("H100",)), teams=(team,)), CAPS, currency="USD", name="p.yaml")
-    assert found.notes == (
+    exported = export(
+        "aws", Governance(allow=Allow(gpus=("H100",)), teams=(team,)), CAPS, currency="USD", name="p.yaml"
+    )
+    assert exported.notes == (
         "No region is forbidden: the policy has no 'allow: {regions: [...]}'.",
         "No machine type is forbidden: the policy has no 'allow: {families: [...]}'.",
         "GPU models are not exported: a cloud knows machine types. --sites exports each offer's 'node_type'.",
