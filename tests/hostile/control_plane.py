@@ -81,8 +81,8 @@ class ControlPlane:
                 if not line:
                     raise AssertionError(f"penstock up ended with {process.wait()}: {self.words}")
                 text += line
-        told = json.loads(text)
-        self.address, self.token_file = told["address"], told["token_file"]
+        announced = json.loads(text)
+        self.address, self.token_file = announced["address"], announced["token_file"]
 
     @contextmanager
     def _killed_if_late(self) -> Iterator[subprocess.Popen[str]]:
@@ -120,9 +120,9 @@ class ControlPlane:
         authorities that HTTPS would need takes longer than a request, and tests ask again and again."""
         secret = Path(self.token_file).read_text().strip() if secret is None else secret
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
-        found = httpx2.Client(base_url=self.address, headers=headers, timeout=LIMIT_S, trust_env=False, verify=False)
-        self.clients.append(found)
-        return found
+        client = httpx2.Client(base_url=self.address, headers=headers, timeout=LIMIT_S, trust_env=False, verify=False)
+        self.clients.append(client)
+        return client
 
     def token(self, role: str = "member", team: str = "") -> str:
         """The secret of a new token."""
@@ -136,20 +136,20 @@ class ControlPlane:
         return str(answer.json()["job"])
 
     def job(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.client().get(f"/v1/jobs/{name}").json()
-        return found
+        job: dict[str, Any] = self.client().get(f"/v1/jobs/{name}").json()
+        return job
 
     def ended(self, name: str) -> dict[str, Any]:
         """The job, once it has ended."""
         client = self.client()
-        found: dict[str, Any] = until(lambda: client.get(f"/v1/jobs/{name}").json(), lambda job: job["state"] in ENDED)
-        return found
+        ended: dict[str, Any] = until(lambda: client.get(f"/v1/jobs/{name}").json(), lambda job: job["state"] in ENDED)
+        return ended
 
 
 def until(look: Callable[[], Any], good: Callable[[Any], bool] = bool) -> Any:
     """What `look` returns once it is good. Over the network there is nothing to await."""
     deadline = time.monotonic() + LIMIT_S
-    while not good(found := look()):
-        assert time.monotonic() < deadline, f"still {found!r} after {LIMIT_S} s"
+    while not good(answer := look()):
+        assert time.monotonic() < deadline, f"still {answer!r} after {LIMIT_S} s"
         time.sleep(0.05)
-    return found
+    return answer

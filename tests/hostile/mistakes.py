@@ -41,7 +41,7 @@ def snapshot_unchecked() -> None:
     """A snapshot is believed whatever its seal says."""
     from penstock.journal import seal, writer
 
-    setattr(writer, "opened", lambda *said: said[-1][seal.SEAL_BYTES :])  # noqa: B010 - as above
+    setattr(writer, "opened", lambda *arguments: arguments[-1][seal.SEAL_BYTES :])  # noqa: B010 - as above
 
 
 def blob_unchecked() -> None:
@@ -81,7 +81,7 @@ def environment_inherited() -> None:
 
     right = job_folders.JobFolders.variables
     setattr(  # noqa: B010 - as above
-        job_folders.JobFolders, "variables", lambda self, *said: {**os.environ, **right(self, *said)}
+        job_folders.JobFolders, "variables", lambda self, *arguments: {**os.environ, **right(self, *arguments)}
     )
 
 

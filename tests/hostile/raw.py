@@ -41,7 +41,7 @@ def status(sock: socket.socket) -> int:
     return int(text.split()[1])
 
 
-def said(plane: ControlPlane, *parts: bytes) -> int:
+def reply_status(plane: ControlPlane, *parts: bytes) -> int:
     """The status that answers these bytes."""
     with connect(plane) as sock:
         try:

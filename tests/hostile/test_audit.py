@@ -56,8 +56,8 @@ def test_every_change_says_who_and_what_was_before_also_after_a_kill(tmp_path: P
         client.post("/v1/resume").raise_for_status()
         plane.stop(signal.SIGKILL)
         plane.start()
-        told = trail(plane, who=operator)
-        assert [(entry["did"], entry["about"], entry["before"], entry["after"]) for entry in told] == [
+        entries = trail(plane, who=operator)
+        assert [(entry["did"], entry["about"], entry["before"], entry["after"]) for entry in entries] == [
             ("cap", "team:a", "", "7000000 a month"),
             ("cap", "team:a", "7000000 a month", "5000000 a month, 9 an hour"),
             ("cap", "team:a", "5000000 a month, 9 an hour", ""),
@@ -66,7 +66,7 @@ def test_every_change_says_who_and_what_was_before_also_after_a_kill(tmp_path: P
             ("retry", again, job, again),
             ("resume", "", "", ""),
         ]
-        assert {(entry["name"], entry["address"]) for entry in told} == {("Ada", "127.0.0.1")}
+        assert {(entry["name"], entry["address"]) for entry in entries} == {("Ada", "127.0.0.1")}
         assert [fact.by for fact in facts(plane, e.CancelRequested)] == [operator]  # in the chain, not only in a table
         assert [fact.spec.user for fact in facts(plane, e.JobSubmitted)] == [operator] * 2
 
@@ -126,10 +126,10 @@ def test_reading_somebody_elses_log_is_on_record_and_ones_own_is_not(tmp_path: P
         plane.ended(mine)
         plane.client().get(f"/v1/jobs/{mine}/log").raise_for_status()
         plane.client().get("/v1/jobs/none/log")
-        told = trail(plane, did="log read")
-        assert [(entry["who"] == viewer, entry["about"]) for entry in told] == [(True, job), (False, job)]
-        assert {entry["name"] for entry in told} == {"Grace"}  # also of her browser
-        assert member not in {entry["who"] for entry in told}
+        entries = trail(plane, did="log read")
+        assert [(entry["who"] == viewer, entry["about"]) for entry in entries] == [(True, job), (False, job)]
+        assert {entry["name"] for entry in entries} == {"Grace"}  # also of her browser
+        assert member not in {entry["who"] for entry in entries}
 
 
 # --- what is personal ------------------------------------------------------------------------------------------------
@@ -147,11 +147,11 @@ def test_names_addresses_and_words_are_erased_and_the_chain_stays_whole(tmp_path
         with running_job(plane, secret) as job:
             command(plane, secret, "exec", job, "--", "echo", WORDS)
             plane.client(secret).post(f"/v1/jobs/{job}/cancel").raise_for_status()
-        told = repr([(row.inputs, row.outputs) for row in read(str(plane.home / "journal.db"))])
-        assert (WORDS in told, "Ada-Lovelace" in told, "127.0.0.1" in told) == (False, False, False)
+        text = repr([(row.inputs, row.outputs) for row in read(str(plane.home / "journal.db"))])
+        assert (WORDS in text, "Ada-Lovelace" in text, "127.0.0.1" in text) == (False, False, False)
         assert _stored(plane, WORDS)
-        said = command(plane, Path(plane.token_file).read_text().strip(), "audit", "erase", member)
-        assert said == f"Erased of {member}: 3 details, 0 lines of denied requests.\n"
+        stdout = command(plane, Path(plane.token_file).read_text().strip(), "audit", "erase", member)
+        assert stdout == f"Erased of {member}: 3 details, 0 lines of denied requests.\n"
         after = trail(plane, who=member)
         assert [entry["did"] for entry in after] == ["exec", "cancel"]
         assert {(entry["name"], entry["address"], *entry["words"]) for entry in after} == {("", "")}
@@ -177,11 +177,11 @@ def test_strangers_push_no_record_out_however_much_they_send(tmp_path: Path) -> 
             member.post("/v1/resume")
         assert [entry["did"] for entry in trail(plane)][-3:] == ["token made", "pause", "token made"]
         denied = plane.client().get("/v1/audit/denials").json()["denied"]
-        told = {line["source"]: line["requests"] for line in denied}
-        requests = told.pop("127.0.0.1")
+        by_source = {line["source"]: line["requests"] for line in denied}
+        requests = by_source.pop("127.0.0.1")
         assert "127.0.0.1" in command(plane, Path(plane.token_file).read_text().strip(), "audit", "denials")
         assert 50 <= requests <= 400
-        assert list(told.values()) == [50]
+        assert list(by_source.values()) == [50]
         plane.stop()
         kept = json.loads((plane.home / "denied.json").read_text())
         assert [line["requests"] for line in kept["strangers"]] == [requests]
@@ -201,7 +201,7 @@ def test_a_retry_sent_twenty_times_with_one_key_is_one_job(tmp_path: Path) -> No
         plane.ended(other)
         key = {"Idempotency-Key": "lost-answer"}
         asked = [threads.submit(client.post, f"/v1/jobs/{job}/retry", headers=key) for _ in range(20)]
-        answers = [one.result(LIMIT_S) for one in asked]
+        answers = [future.result(LIMIT_S) for future in asked]
         assert len({answer.json()["job"] for answer in answers}) == 1
         assert sorted(answer.status_code for answer in answers) == [200] * 19 + [201]
         assert len(client.get("/v1/jobs").json()["jobs"]) == 3

@@ -25,8 +25,8 @@ def rewrite(plane: ControlPlane, *caps: dict[str, Any]) -> None:
 
 def cap_of(plane: ControlPlane, scope: str = "org", key: str = "cap") -> int | None:
     rows = plane.client().get("/v1/budget").json()["scopes"]
-    found: int | None = next((row[key] for row in rows if row["scope"] == scope), None)
-    return found
+    cap: int | None = next((row[key] for row in rows if row["scope"] == scope), None)
+    return cap
 
 
 def alarms(plane: ControlPlane) -> list[str]:
@@ -52,8 +52,8 @@ def test_a_cap_that_a_person_set_to_zero_survives_a_crash_and_a_start(plane: Con
     """The file's $5,000 were back after the start, and a job was placed."""
     with plane:
         assert cap_of(plane) == 5_000 * UNIT
-        told = penstock(plane, "budget", "--set", "org=0")
-        assert told.returncode == 0, told.stderr
+        result = penstock(plane, "budget", "--set", "org=0")
+        assert result.returncode == 0, result.stderr
         for by in (signal.SIGKILL, signal.SIGTERM):
             plane.stop(by)
             plane.start()
@@ -74,8 +74,8 @@ def test_a_file_that_raises_a_cap_is_named_and_needs_a_flag(plane: ControlPlane)
         (text,) = alarms(plane)
         assert "$6,000.00 a month for org, which is more than $10.00 a month in force now" in text
         assert text in plane.words
-        told = penstock(plane, "doctor")
-        assert (told.returncode, "--accept-raised-caps" in told.stdout) == (1, True)
+        result = penstock(plane, "doctor")
+        assert (result.returncode, "--accept-raised-caps" in result.stdout) == (1, True)
         plane.stop()
         plane.start("--accept-raised-caps")
         assert (cap_of(plane), alarms(plane)) == (6_000 * UNIT, [])
@@ -113,6 +113,6 @@ def test_soft_caps_and_caps_that_bind_nobody_are_said_at_start_and_by_the_doctor
     with ControlPlane(tmp_path / "home", sites=file) as plane:
         assert "here/rent has no guarantee: a cap holds there only while Penstock runs." in plane.words
         assert "The cap of 'team:vision lab' binds nobody" in plane.words
-        told = penstock(plane, "doctor").stdout
-        assert "soft at here/rent: nothing there ends without Penstock" in told
-        assert "BAD  cap        team:vision lab binds nobody: no team can have this name" in told
+        stdout = penstock(plane, "doctor").stdout
+        assert "soft at here/rent: nothing there ends without Penstock" in stdout
+        assert "BAD  cap        team:vision lab binds nobody: no team can have this name" in stdout

@@ -106,9 +106,9 @@ def test_forged_work_does_not_run_and_all_else_does(tmp_path: Path) -> None:
             packed = msgspec.json.encode({**work, "command": ["touch", str(forged)]})
             db.execute("update blobs set content = ? where digest = ?", (packed, digest))
         go.touch()
-        found = plane.ended(victim)
-        assert (found["state"], plane.ended(other)["state"]) == ("failed", "succeeded")
-        assert found["command"] == []
+        job = plane.ended(victim)
+        assert (job["state"], plane.ended(other)["state"]) == ("failed", "succeeded")
+        assert job["command"] == []
         assert "not what was submitted" in alarms(plane)["forged"]
         story = plane.client().get(f"/v1/jobs/{victim}/story").text
         assert "not what was submitted" in story
@@ -149,8 +149,8 @@ def test_an_idle_plane_notices_that_its_journal_is_gone(tmp_path: Path) -> None:
 def rewritten(journal: Path) -> None:
     """Whoever can write the whole database changes the past, and all hashes after it. The chain is whole again."""
     with closing(open_journal(str(journal))) as written:
-        found, last = written.db.all(f"select {COLUMNS} from steps order by number"), GENESIS
-        for number, at, inputs, outputs, version, revision, _ in found:
+        rows, last = written.db.all(f"select {COLUMNS} from steps order by number"), GENESIS
+        for number, at, inputs, outputs, version, revision, _ in rows:
             inputs = bytes(inputs).replace(b'"per_period":10000000', b'"per_period":99000000')
             last = chain(last, number, at, inputs, bytes(outputs), version, revision)
             written.db.run("update steps set inputs = ?, hash = ? where number = ?", inputs, last, number)

@@ -43,8 +43,8 @@ class Wrong(ControlPlane):
         new.replace(self.file)
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.client().get("/v1/status").json()
-        return found
+        status: dict[str, Any] = self.client().get("/v1/status").json()
+        return status
 
     def alarms(self) -> list[str]:
         """Of a clock that is wrong now; the journal's alarms tell of jumps that are over."""
@@ -58,8 +58,8 @@ class Wrong(ControlPlane):
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[Wrong]:
-    with Wrong(tmp_path) as found:
-        yield found
+    with Wrong(tmp_path) as control_plane:
+        yield control_plane
 
 
 def this_month() -> set[str]:
@@ -141,7 +141,7 @@ def test_a_changed_time_zone_never_overlaps_months(tmp_path: Path) -> None:
             plane.submit("true")
         periods = plane.periods()
         assert len(periods) >= 5
-        assert all(one.ends_at == other.starts_at for one, other in pairwise(periods))
+        assert all(earlier.ends_at == other.starts_at for earlier, other in pairwise(periods))
         assert len({period.period for period in periods}) == len(periods)
 
 

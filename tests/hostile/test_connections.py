@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.control_plane import ControlPlane, until
-from tests.hostile.raw import admin, connect, head, is_closed, many, memory_bytes, said, status
+from tests.hostile.raw import admin, connect, head, is_closed, many, memory_bytes, reply_status, status
 
 MB = 1 << 20
 UPGRADE = (
@@ -20,10 +20,10 @@ UPGRADE = (
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with ControlPlane(tmp_path_factory.mktemp("hostile") / "home") as found:
-        yield found
-        assert found.client().get("/healthz").status_code == 200
-        assert "Traceback" not in found.words
+    with ControlPlane(tmp_path_factory.mktemp("hostile") / "home") as control_plane:
+        yield control_plane
+        assert control_plane.client().get("/healthz").status_code == 200
+        assert "Traceback" not in control_plane.words
 
 
 def test_silent_connections_keep_nobody_out(plane: ControlPlane) -> None:
@@ -101,7 +101,7 @@ def test_slow_bodies_keep_nobody_out(plane: ControlPlane) -> None:
     ],
 )
 def test_a_head_is_bounded(plane: ControlPlane, what: bytes, answer: int) -> None:
-    assert said(plane, what) == answer
+    assert reply_status(plane, what) == answer
 
 
 def test_a_head_without_end_is_cut_off_and_forgotten(plane: ControlPlane) -> None:
@@ -212,8 +212,8 @@ def test_answers_that_nobody_reads_are_bounded(plane: ControlPlane) -> None:
 
 def test_a_query_has_so_many_parameters_and_cookies_so_many_bytes(plane: ControlPlane) -> None:
     """A query of 16 kB took 10 ms to parse, and cookies of 32 kB, which strangers may send, 8 ms."""
-    assert said(plane, head("GET", "/v1/jobs?" + "a&" * 1_200, secret=admin(plane))) == 414
-    assert said(plane, head("GET", "/v1/jobs", "Cookie: " + "a=b;" * 2_100)) == 431
+    assert reply_status(plane, head("GET", "/v1/jobs?" + "a&" * 1_200, secret=admin(plane))) == 414
+    assert reply_status(plane, head("GET", "/v1/jobs", "Cookie: " + "a=b;" * 2_100)) == 431
 
 
 def test_a_few_pipelined_requests_are_answered_in_order(plane: ControlPlane) -> None:
@@ -308,7 +308,7 @@ def test_large_bodies_of_one_token_are_few_at_a_time(plane: ControlPlane) -> Non
 )
 def test_a_bad_upgrade_is_refused(plane: ControlPlane, path: str, lines: tuple[str, ...]) -> None:
     asked = head("GET", path, *lines, secret=admin(plane))
-    assert said(plane, asked) in (0, 200, 400, 403, 404, 422, 426)
+    assert reply_status(plane, asked) in (0, 200, 400, 403, 404, 422, 426)
 
 
 def test_a_message_that_is_too_large_ends_its_socket_only(plane: ControlPlane) -> None:

@@ -33,14 +33,14 @@ sites:
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Server]:
-    with server() as found:
-        yield found
+    with server() as database:
+        yield database
 
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
-    with ControlPlane(tmp_path / "home", sites=SITES) as found:
-        yield found
+    with ControlPlane(tmp_path / "home", sites=SITES) as control_plane:
+        yield control_plane
 
 
 def copied(plane: ControlPlane, to: Path) -> Path:
@@ -74,12 +74,12 @@ def refused(home: Path, *options: str) -> str:
     started = process.stdout.readline()  # of its address; at its end there is none
     if started:
         process.kill()
-    said = process.communicate(timeout=60)[1]
-    assert not started, f"it started: {started}{said}"
-    assert process.returncode == 2, said
-    assert "Traceback" not in said
-    assert "penstock journal restore" in said
-    return said
+    stderr = process.communicate(timeout=60)[1]
+    assert not started, f"it started: {started}{stderr}"
+    assert process.returncode == 2, stderr
+    assert "Traceback" not in stderr
+    assert "penstock journal restore" in stderr
+    return stderr
 
 
 def restore(where: str, *options: str) -> "subprocess.CompletedProcess[str]":
@@ -126,8 +126,8 @@ def test_an_old_copy_is_refused_after_the_original_died(plane: ControlPlane, tmp
     copy = copied(plane, tmp_path / "copy")
     renewed(plane, 3)
     plane.stop(signal.SIGKILL)
-    said = refused(plane.home, "--journal", str(copy), *sites_of(plane))
-    assert "a copy that is too old" in said
+    stderr = refused(plane.home, "--journal", str(copy), *sites_of(plane))
+    assert "a copy that is too old" in stderr
     plane.start()  # and the original goes on
     assert plane.ended(plane.submit("true"))["state"] == "succeeded"
 

@@ -38,8 +38,8 @@ def log_of(plane: ControlPlane, job: str) -> str:
 
 
 def prints(plane: ControlPlane, job: str, words: str) -> str:
-    found: str = until(lambda: log_of(plane, job), lambda text: words in text)
-    return found
+    log: str = until(lambda: log_of(plane, job), lambda text: words in text)
+    return log
 
 
 def cancel(plane: ControlPlane, *jobs: str) -> None:
@@ -164,9 +164,9 @@ def test_who_submits_what_the_jobs_user_may_not_enter_is_told_what_to_do(tmp_pat
     with ControlPlane(tmp_path / "home", sites=site(folder=str(jobs_folder)), trust_teams=False) as plane:
         for job in (plane.submit("pwd", folder=str(tmp_path)), plane.submit(str(tmp_path / "program"))):
             assert plane.ended(job)["state"] == "failed"
-            said = log_of(plane, job)
-            assert str(tmp_path) in said
-            assert "--trust-teams" in said
+            log = log_of(plane, job)
+            assert str(tmp_path) in log
+            assert "--trust-teams" in log
         open_to_all = jobs_folder / "open"
         open_to_all.mkdir(mode=0o755)
         open_to_all.chmod(0o755)
@@ -193,10 +193,10 @@ def test_exec_is_the_jobs_user_and_its_variables_do_nothing_as_root(tmp_path: Pa
             "id -u; id -G; echo $COLOUR; pwd",
         ]
         here = os.environ | {"PENSTOCK_HOME": str(plane.home)}
-        told = subprocess.run(command, env=here, capture_output=True, text=True, check=True, timeout=LIMIT_S)
+        result = subprocess.run(command, env=here, capture_output=True, text=True, check=True, timeout=LIMIT_S)
         cancel(plane, job)
-    uid, groups, colour, folder = told.stdout.splitlines()
-    assert told.stderr.count("evil.so") == 3  # by the shell and its programs, and not by ours before them
+    uid, groups, colour, folder = result.stdout.splitlines()
+    assert result.stderr.count("evil.so") == 3  # by the shell and its programs, and not by ours before them
     assert uid == groups
     assert int(uid) >= isolation.FIRST_UID
     assert (colour, Path(folder).name) == ("blue", "work")

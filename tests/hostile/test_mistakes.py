@@ -15,11 +15,11 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("mistake", "test"), some_of(FOUND_BY.items(), 4), ids=lambda one: getattr(one, "__name__", "found")
+    ("mistake", "test"), some_of(FOUND_BY.items(), 4), ids=lambda parameter: getattr(parameter, "__name__", "found")
 )
 def test_a_seeded_mistake_is_found(mistake: Callable[[], None], test: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "tests.hostile.mistakes", test]
-    found = subprocess.run(
+    result = subprocess.run(
         command,
         cwd=ROOT,
         env=os.environ | {VARIABLE: mistake.__name__, "PYTEST_ADDOPTS": "-p no:cacheprovider"},
@@ -28,5 +28,5 @@ def test_a_seeded_mistake_is_found(mistake: Callable[[], None], test: str) -> No
         timeout=300,
         check=False,
     )
-    assert found.returncode == pytest.ExitCode.TESTS_FAILED, found.stdout + found.stderr
-    assert "AssertionError" in found.stdout or "assert " in found.stdout, found.stdout
+    assert result.returncode == pytest.ExitCode.TESTS_FAILED, result.stdout + result.stderr
+    assert "AssertionError" in result.stdout or "assert " in result.stdout, result.stdout

@@ -44,8 +44,8 @@ def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield str(tmp_path / "live.journal")
         return
-    with server() as found:
-        yield found.new_database()
+    with server() as database:
+        yield database.new_database()
 
 
 def plane_of(tmp_path: Path, journal: str) -> ControlPlane:

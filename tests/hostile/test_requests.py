@@ -11,7 +11,7 @@ import pytest
 
 from penstock.web.access import permissions
 from tests.hostile.control_plane import ControlPlane
-from tests.hostile.raw import admin, connect, cpu_seconds, head, said, status
+from tests.hostile.raw import admin, connect, cpu_seconds, head, reply_status, status
 
 MOST_CPU_S = 2.0  #: of the control plane, for eight bodies: it reads them, and others parse them
 SIZE = 960_000
@@ -19,9 +19,9 @@ SIZE = 960_000
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with ControlPlane(tmp_path_factory.mktemp("hostile") / "home") as found:
-        yield found
-        assert "Traceback" not in found.words
+    with ControlPlane(tmp_path_factory.mktemp("hostile") / "home") as control_plane:
+        yield control_plane
+        assert "Traceback" not in control_plane.words
 
 
 def yaml(text: str) -> tuple[str, bytes]:
@@ -88,9 +88,9 @@ def routes() -> list[tuple[str, str]]:
 
 def test_no_route_reads_the_body_of_a_stranger(plane: ControlPlane) -> None:
     """FastAPI reads and parses a body before it asks who sent it; here the body never comes, and the answer does."""
-    found = routes()
-    assert len(found) > 5
-    for method, path in found:
+    listed = routes()
+    assert len(listed) > 5
+    for method, path in listed:
         with connect(plane) as sock:
             sock.sendall(head(method, path, "Content-Length: 900000", "Content-Type: application/json"))
             assert status(sock) in (401, 429), (method, path)
@@ -121,7 +121,7 @@ def test_a_stranger_who_guessed_too_often_is_refused_before_the_form_is_read(tmp
 def test_a_form_is_small(plane: ControlPlane, body: bytes, answer: int) -> None:
     """A megabyte of fields cost 0.3 s each, before any limit."""
     kind = "Content-Type: application/x-www-form-urlencoded"
-    assert said(plane, head("POST", "/login", f"Content-Length: {len(body)}", kind), body) == answer
+    assert reply_status(plane, head("POST", "/login", f"Content-Length: {len(body)}", kind), body) == answer
 
 
 LONE = "\\ud800"
@@ -155,7 +155,7 @@ def test_text_without_bytes_gets_a_sentence(plane: ControlPlane, method: str, pa
     """Half of a surrogate pair, which JSON and percent signs can spell, and zero bytes."""
     text = body.encode()
     asked = head(method, path, f"Content-Length: {len(text)}", "Content-Type: application/json", secret=admin(plane))
-    assert said(plane, asked, text) in (200, 404, 409, 410, 422)
+    assert reply_status(plane, asked, text) in (200, 404, 409, 410, 422)
 
 
 @pytest.mark.parametrize("header", ["Idempotency-Key", "Authorization", "Last-Event-ID", "Cookie", "Origin", "Accept"])
@@ -164,7 +164,7 @@ def test_headers_of_any_bytes_get_a_sentence(plane: ControlPlane, header: str) -
         body = b'{"gpus": 1, "command": ["true"]}'
         secret = "" if header == "Authorization" else admin(plane)
         asked = head("POST", "/v1/jobs", f"Content-Length: {len(body)}", secret=secret)
-        answer = said(plane, asked.replace(b"Host:", header.encode() + b": " + text + b"\r\nHost:"), body)
+        answer = reply_status(plane, asked.replace(b"Host:", header.encode() + b": " + text + b"\r\nHost:"), body)
         assert answer in (200, 201, 400, 401, 403, 422, 429), (header, text)
 
 
@@ -188,35 +188,35 @@ def test_a_page_of_another_origin_changes_nothing(plane: ControlPlane, origin: s
     secret = admin(plane)
     form = f"token={secret}".encode()
     kind = "Content-Type: application/x-www-form-urlencoded"
-    assert said(plane, head("POST", "/login", f"Content-Length: {len(form)}", kind, host), form) == 403
-    assert said(plane, head("POST", "/v1/pause", "Content-Length: 0", host, secret=secret)) == 403
+    assert reply_status(plane, head("POST", "/login", f"Content-Length: {len(form)}", kind, host), form) == 403
+    assert reply_status(plane, head("POST", "/v1/pause", "Content-Length: 0", host, secret=secret)) == 403
     upgrade = (
         *("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"),
         *(f"Sec-WebSocket-Key: {'A' * 22}==", "Sec-WebSocket-Protocol: v5.channel.k8s.io"),
     )
-    assert said(plane, head("GET", "/v1/jobs/a/exec?command=true", *upgrade, host, secret=secret)) == 403
-    assert said(plane, head("GET", "/v1/jobs/a/exec?command=true", *upgrade, secret=secret)) == 404
+    assert reply_status(plane, head("GET", "/v1/jobs/a/exec?command=true", *upgrade, host, secret=secret)) == 403
+    assert reply_status(plane, head("GET", "/v1/jobs/a/exec?command=true", *upgrade, secret=secret)) == 404
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 def test_nor_does_one_that_the_browser_calls_another_site(plane: ControlPlane, site: str) -> None:
     """Whatever its Origin is: a page on another port of this host is one, too."""
     asked = ("Content-Length: 0", f"Sec-Fetch-Site: {site}", "Origin: http://penstock")
-    assert said(plane, head("POST", "/v1/pause", *asked, secret=admin(plane))) == 403
+    assert reply_status(plane, head("POST", "/v1/pause", *asked, secret=admin(plane))) == 403
 
 
 def test_our_own_page_signs_in(plane: ControlPlane) -> None:
     form = f"token={admin(plane)}".encode()
     kind = "Content-Type: application/x-www-form-urlencoded"
     asked = head("POST", "/login", f"Content-Length: {len(form)}", kind, "Origin: https://penstock")
-    assert said(plane, asked, form) == 200
+    assert reply_status(plane, asked, form) == 200
 
 
 def test_an_address_that_a_client_claims_is_not_believed(tmp_path: Path) -> None:
     """uvicorn believes X-Forwarded-For from loopback, where jobs run: each guess came from somebody else."""
     with ControlPlane(tmp_path / "home") as plane:
-        told = b"".join(_as_many_addresses(plane, f"10.0.{k}") for k in range(30))
-    assert {int(status) for status in re.findall(rb"HTTP/1.1 ([0-9]+) ", told)} == {401, 429}
+        answers = b"".join(_as_many_addresses(plane, f"10.0.{k}") for k in range(30))
+    assert {int(status) for status in re.findall(rb"HTTP/1.1 ([0-9]+) ", answers)} == {401, 429}
 
 
 def _as_many_addresses(plane: ControlPlane, network: str) -> bytes:

@@ -32,14 +32,14 @@ def test_a_member_takes_nothing_that_is_another_teams(tmp_path: Path) -> None:
         speech = plane.client(plane.token("member", "speech"))
         plane.client().post("/v1/pause").raise_for_status()
         for route in ("/v1/jobs", "/v1/plan"):
-            for said, words in (
+            for fields, words in (
                 ({"project": "scans"}, "may not spend the budget of project scans"),
                 ({"class": "critical"}, "may not submit jobs of class critical"),
                 ({"priority": 6}, "may ask for a priority of 5 at most"),
                 ({"team": "vision"}, "Your token is for team speech"),
             ):
-                status, detail = asked(speech, route, **said)
-                assert (status, words in detail) == (403, True), (route, said, detail)
+                status, detail = asked(speech, route, **fields)
+                assert (status, words in detail) == (403, True), (route, fields, detail)
             hidden, unknown = asked(speech, route, data=["faces"]), asked(speech, route, data=["feces"])
             assert hidden == (unknown[0], unknown[1].replace("feces", "faces"))
             assert hidden[0] == 422

@@ -21,9 +21,9 @@ def served(plane: ControlPlane) -> bytes:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with connect(plane) as sock, context.wrap_socket(sock) as talk:
-        found = talk.getpeercert(binary_form=True)
-        assert found is not None
-        return found
+        certificate = talk.getpeercert(binary_form=True)
+        assert certificate is not None
+        return certificate
 
 
 def der(certificate: Path) -> bytes:
@@ -65,9 +65,9 @@ def test_a_command_trusts_no_other_certificate(tmp_path: Path) -> None:
     another, _ = make(tmp_path, "second")
     with ControlPlane(tmp_path / "home", "--tls-cert", str(certificate), "--tls-key", str(key)) as plane:
         (plane.home / "certificate.pem").write_text(another.read_text())
-        told = penstock(plane, "jobs")
-        assert (told.returncode, told.stdout) == (3, "")
-        assert "certificate" in told.stderr.lower()
+        result = penstock(plane, "jobs")
+        assert (result.returncode, result.stdout) == (3, "")
+        assert "certificate" in result.stderr.lower()
 
 
 @pytest.mark.slow

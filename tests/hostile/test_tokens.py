@@ -27,8 +27,8 @@ GONE = "pst_" + "b" * 43
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
-    with server() as found:
-        yield found
+    with server() as database:
+        yield database
 
 
 class Standby(ControlPlane):
@@ -106,7 +106,7 @@ def test_after_a_failover_a_revoked_token_is_void_and_a_late_one_is_good(
         leader.stop(signal.SIGKILL)
         until(standby.leads)
         assert [knows(standby, each) for each in (secret, late, admins)] == [False, True, True]
-        revoked = [one["id"] for one in standby.client().get("/v1/tokens").json()["tokens"] if one["revoked"]]
+        revoked = [row["id"] for row in standby.client().get("/v1/tokens").json()["tokens"] if row["revoked"]]
         assert revoked == [token]
         own = Path(standby.token_file).read_text().strip()
         standby.stop(signal.SIGKILL)
