@@ -229,7 +229,7 @@ def tense(history: History) -> History:
         for k, job in enumerate(history.jobs)
     )
     policy = replace(history.policy, preempt=True, displace=True, backfill=True)
-    commands = tuple(one for one in history.commands if one[1] != "policy")
+    commands = tuple(entry for entry in history.commands if entry[1] != "policy")
     return replace(history, jobs=jobs, policy=policy, commands=commands, slow_permille=1000, dies_at_step=None)
 
 
@@ -242,7 +242,7 @@ def packed(history: History) -> History:
     sites = tuple(_by_eight(site) for site in history.sites if site.id != "lab")
     policy = replace(history.policy, share_nodes=True, burst=True, waiting=Waiting("nowait"), pace=False)
     kinds = ("cancel", "cap", "site")
-    commands = tuple(one for one in history.commands if one[1] in kinds and one[2][0] != "lab")
+    commands = tuple(entry for entry in history.commands if entry[1] in kinds and entry[2][0] != "lab")
     return replace(history, sites=sites, jobs=jobs, policy=policy, commands=commands)
 
 
@@ -255,7 +255,8 @@ def warm(history: History) -> History:
     )
     sites = tuple(replace(site, offers=tuple(_pooled(offer, seed) for offer in site.offers)) for site in history.sites)
     commands = tuple(
-        one if one[1] != "leave" else (one[0], "leave", (_of(sites, one[2][0]), one[2][1])) for one in history.commands
+        entry if entry[1] != "leave" else (entry[0], "leave", (_of(sites, entry[2][0]), entry[2][1]))
+        for entry in history.commands
     )
     policy = replace(history.policy, burst=True)
     if seed % 2:
@@ -271,7 +272,8 @@ def transient(history: History) -> History:
     )
     sites = tuple(_come_and_go(site, seed) if site.id != "lab" else site for site in history.sites)
     commands = [
-        one if one[1] != "leave" else (one[0], "leave", (_of(sites, one[2][0]), one[2][1])) for one in history.commands
+        entry if entry[1] != "leave" else (entry[0], "leave", (_of(sites, entry[2][0]), entry[2][1]))
+        for entry in history.commands
     ]
     names = [site.id for site in sites if site.cluster is not None]
     for k, name in enumerate(names):
@@ -302,7 +304,7 @@ def _come_and_go(site: Site, seed: int) -> Site:
 
 
 def _of(sites: tuple[Site, ...], site: Site) -> Site:
-    return next(one for one in sites if one.id == site.id)
+    return next(candidate for candidate in sites if candidate.id == site.id)
 
 
 def _pooled(offer: Offer, seed: int) -> Offer:
@@ -381,7 +383,7 @@ def governed(history: History, governance: Governance) -> History:
         replace(job, at=history.zero + (job.at - history.zero) // 6, spec=_classed(job, k))
         for k, job in enumerate(history.jobs)
     )
-    commands = tuple(one for one in history.commands if one[1] != "policy")
+    commands = tuple(entry for entry in history.commands if entry[1] != "policy")
     return replace(history, jobs=jobs, commands=commands, policy=replace(history.policy, governance=governance))
 
 
@@ -390,8 +392,8 @@ def limited_later(history: History, minutes: int, per_job: Money) -> History:
     red = TeamRule("red", per_job=per_job, source="p:5")
     policy = replace(history.policy, share_nodes=False, displace=False, governance=NONE)
     limited = replace(policy, governance=Governance(teams=(red,), version=1))
-    kept = [one for one in history.commands if one[1] != "policy"]
-    commands = sorted([*kept, (history.zero + minutes * MINUTE, "policy", limited)], key=lambda one: one[0])
+    kept = [entry for entry in history.commands if entry[1] != "policy"]
+    commands = sorted([*kept, (history.zero + minutes * MINUTE, "policy", limited)], key=lambda entry: entry[0])
     jobs = tuple(
         replace(job, at=history.zero + (job.at - history.zero) // 6, spec=replace(job.spec, team=TEAMS[k % 3 // 2]))
         for k, job in enumerate(history.jobs)
@@ -444,7 +446,7 @@ def histories(draw: st.DrawFn) -> History:
         )
     return History(
         zero, tuple(sites), draw(policies()), tuple(caps), tuple(jobs),
-        tuple(sorted(commands, key=lambda one: one[0])),
+        tuple(sorted(commands, key=lambda entry: entry[0])),
         seed=draw(st.integers(0, 999)),
         slow_permille=draw(pick(0, 500, 1000, 1000)),
         hears_after_ms=draw(pick(0, 1, 40_000, 3 * MINUTE)),
@@ -523,7 +525,7 @@ class Life:
         self.coming: list[tuple[Instant, int, str, Any]] = sorted(
             [(job.at, k, "submit", (k, job)) for k, job in enumerate(history.jobs)]
             + [(at, k, kind, about) for k, (at, kind, about) in enumerate(history.commands, 1_000)],
-            key=lambda one: one[:2],
+            key=lambda entry: entry[:2],
         )
         self.revision = 1
         self.said: list[e.Fact] = []
@@ -564,10 +566,10 @@ class Life:
         return [*facts, *hours.due(self.engine.state, facts, at)]
 
     def facts(self, now: Instant) -> list[e.Fact]:
-        facts, said = self.provider.happen(now), self.said
+        facts, earlier = self.provider.happen(now), self.said
         self.said = facts.copy()
         if self.history.echoes:  # what it said last time, once more
-            facts += [replace(fact, at=now) for fact in said]
+            facts += [replace(fact, at=now) for fact in earlier]
         if self.history.meters:
             things = self.provider.things.values()
             facts += [e.Metered(now, thing.id, thing.bill(now)) for thing in things if thing.until in (None, now)]
@@ -847,11 +849,11 @@ class Before:
 
 
 def at_once(state: Any) -> dict[str, int]:
-    found: dict[str, int] = {}
+    gpus: dict[str, int] = {}
     for job in state.jobs.values():
         if job.attempt is not None:
-            found[job.spec.team] = found.get(job.spec.team, 0) + job.attempt.width
-    return found
+            gpus[job.spec.team] = gpus.get(job.spec.team, 0) + job.attempt.width
+    return gpus
 
 
 def free_gpus(state: Any, site: str) -> int:
@@ -860,17 +862,17 @@ def free_gpus(state: Any, site: str) -> int:
 
 def is_open(state: Any, window: str, at: Instant) -> bool:
     """By the calendar itself, and not by what the engine was told."""
-    (found,) = [one for one in state.policy.governance.windows if one.id == window]
-    starts, ends = next(hours.occurrences(found, at))
+    (named,) = [candidate for candidate in state.policy.governance.windows if candidate.id == window]
+    starts, ends = next(hours.occurrences(named, at))
     return starts <= at < ends
 
 
 def obeys(life: Life, step: Step, before: Before) -> None:
     """Everything that a policy file says of the moment, asked of the record and of the state after each step."""
-    state, told = life.engine.state, life.history.policy.governance
+    state, governance = life.engine.state, life.history.policy.governance
     now = step.at
     starts = [promise for promise in step.outputs if isinstance(promise, e.StartPromised)]
-    for team in told.teams:
+    for team in governance.teams:
         used, limit = at_once(state).get(team.team, 0), team.gpus_at_once
         fine = limit is None or used <= max(limit, before.gpus.get(team.team, 0))
         rule(fine, "a team has only so many GPUs at once", f"{team.team}: {used} of {limit}")
@@ -878,28 +880,31 @@ def obeys(life: Life, step: Step, before: Before) -> None:
         job = promise.job
         _, spec = life.jobs[job]
         if promise.rented:
-            quiet = [one.id for one in told.quiet_hours if is_open(state, one.id, now)]
+            quiet = [window.id for window in governance.quiet_hours if is_open(state, window.id, now)]
             rule(not quiet, "nothing new is rented in quiet hours", str(promise))
             bursts_by_a_trigger(life, promise, spec)
             brings_little_out(life, spec, now)
     kept_free_for_others(life, step, before, starts)
     for attempt in state.attempts.values():
-        longest = next((one.longest_ms for one in told.classes if one.name == attempt.job.spec.job_class), None)
+        longest = next(
+            (job_class.longest_ms for job_class in governance.classes if job_class.name == attempt.job.spec.job_class),
+            None,
+        )
         if longest is not None and attempt.phase == "running" and attempt.started_at is not None:
             ran = attempt.job.ran_ms + now - attempt.started_at
             rule(ran == 0 or ran < longest - attempt.job.spec.grace_ms, "a class runs only so long", attempt.id)
     for node in state.nodes.values():
         idle = node.phase == "idle" and not node.on
-        rested = now - (node.idle_at or 0) >= (told.idle_nodes_end_after_ms or 0)
+        rested = now - (node.idle_at or 0) >= (governance.idle_nodes_end_after_ms or 0)
         rule(not (idle and rested), "an idle node is kept only so long", node.id)
 
 
 def bursts_by_a_trigger(life: Life, promise: e.StartPromised, spec: JobSpec) -> None:
-    told, because = life.history.policy.governance, promise.because
+    governance, because = life.history.policy.governance, promise.because
     weighed = isinstance(because, (PatienceOver, NotWorthWaiting, JoinsNode, QueueFull, LostNode, BurstAllowed))
-    free = any(one.name == spec.job_class and one.where == "rented" for one in told.classes)
+    free = any(job_class.name == spec.job_class and job_class.where == "rented" for job_class in governance.classes)
     shape = life.engine.state.jobs[promise.job].shape
-    if not told.burst_when or not weighed or free or not (shape.base or shape).standing:
+    if not governance.burst_when or not weighed or free or not (shape.base or shape).standing:
         return
     rule(isinstance(because, BurstAllowed) and because.trigger is not None, "a burst needs a trigger", str(promise))
     seen: Any = because.trigger  # type: ignore[union-attr]  # just asked
@@ -911,7 +916,7 @@ def bursts_by_a_trigger(life: Life, promise: e.StartPromised, spec: JobSpec) -> 
 def brings_little_out(life: Life, spec: JobSpec, now: Instant) -> None:
     """Outputs of all rented attempts of the month that ran, or may still."""
     limit = next(
-        (one.egress_bytes_per_month for one in life.history.policy.governance.teams if one.team == spec.team), None
+        (team.egress_bytes_per_month for team in life.history.policy.governance.teams if team.team == spec.team), None
     )
     if limit is None:
         return
@@ -932,14 +937,20 @@ def brings_little_out(life: Life, spec: JobSpec, now: Instant) -> None:
 def kept_free_for_others(life: Life, step: Step, before: Before, starts: list[e.StartPromised]) -> None:
     """Unless the kept ones were not free before: what others leave may be promised on."""
     state = life.engine.state
-    for one in life.history.policy.governance.headroom:
+    for headroom in life.history.policy.governance.headroom:
         owned = [start for start in starts if not start.rented]
-        others = [start for start in owned if not one.job_class or life.jobs[start.job][1].job_class != one.job_class]
+        others = [
+            start
+            for start in owned
+            if not headroom.job_class or life.jobs[start.job][1].job_class != headroom.job_class
+        ]
         changed = any(isinstance(fact, (e.NodesSeen, e.NodeLost, e.SiteJoined, e.SiteRemoved)) for fact in step.inputs)
         reserved = any(isinstance(promise, e.ReservePromised) for promise in step.outputs)
-        if others and others == owned and not changed and not reserved and is_open(state, one.id, step.at):
-            free = free_gpus(state, one.site)
-            rule(free >= min(one.gpus, before.free), "headroom is kept free", f"{free} of {one.gpus}: {others}")
+        if others and others == owned and not changed and not reserved and is_open(state, headroom.id, step.at):
+            free = free_gpus(state, headroom.site)
+            rule(
+                free >= min(headroom.gpus, before.free), "headroom is kept free", f"{free} of {headroom.gpus}: {others}"
+            )
 
 
 def rule(holds: bool, name: str, about: str = "") -> None:

@@ -344,17 +344,21 @@ class Provider:
         on = [(node, run) for run in self.runs.values() for node in run.action.nodes if node in self.nodes]
         paid = {node: self.jobs[thing.job][1] if thing.job else None for node, (thing, _) in self.nodes.items()}
         payers = [(node, run.spec, paid[node]) for node, run in on]
-        return [node for node, one, two in payers if two is None or (one.team, one.project) != (two.team, two.project)]
+        return [
+            node
+            for node, spec, payer in payers
+            if payer is None or (spec.team, spec.project) != (payer.team, payer.project)
+        ]
 
     def overfull(self) -> list[str]:
         """Standing nodes with more on them than they have, and rented offers beyond their limits."""
-        found = []
+        problems = []
         for offer in self.offers.values():
             if offer.term in ("owned", "reserved"):
-                found += self._overfull_standing(offer)
+                problems += self._overfull_standing(offer)
             else:
-                found += self._overfull_rented(offer)
-        return found
+                problems += self._overfull_rented(offer)
+        return problems
 
     def _overfull_standing(self, offer: Offer) -> list[str]:
         used: dict[int, int] = {}
@@ -367,12 +371,12 @@ class Provider:
     def _overfull_rented(self, offer: Offer) -> list[str]:
         nodes = [gpus for thing, gpus in self.nodes.values() if thing.offer.id == offer.id]
         widths = [run.action.width for run in self.runs.values() if run.offer.id == offer.id and not run.action.nodes]
-        found = []
+        problems = []
         if offer.limit_gpus is not None and sum(nodes) + sum(widths) > offer.limit_gpus:
-            found.append(f"{offer.id}: {sum(nodes) + sum(widths)} GPUs")
+            problems.append(f"{offer.id}: {sum(nodes) + sum(widths)} GPUs")
         over = [size for size in offer.shapes if size.count is not None and nodes.count(size.gpus) > size.count]
-        found += self._overfull_nodes(offer)
-        return found + [f"{offer.id}: {nodes.count(size.gpus)} nodes of {size.gpus}" for size in over]
+        problems += self._overfull_nodes(offer)
+        return problems + [f"{offer.id}: {nodes.count(size.gpus)} nodes of {size.gpus}" for size in over]
 
     def _overfull_nodes(self, offer: Offer) -> list[str]:
         """Rented nodes with more on them than they have, and runs on nodes that were given back under them."""

@@ -96,8 +96,8 @@ def test_a_replayed_engine_decides_the_next_hundred_steps_as_the_live_one(histor
 @settings(max_examples=30)
 @given(histories())
 def test_the_same_history_gives_the_same_steps(history: History) -> None:
-    one, two = Life(history), Life(history)
-    one.run()
-    two.run()
-    assert one.steps == two.steps
-    assert one.engine.state.digest() == two.engine.state.digest()
+    first, second = Life(history), Life(history)
+    first.run()
+    second.run()
+    assert first.steps == second.steps
+    assert first.engine.state.digest() == second.engine.state.digest()

@@ -188,7 +188,7 @@ def holds_of_what_never_began_kept(patch: Patch) -> None:
 
     def wrong(choices: Any) -> None:
         changes = choices.state.changes
-        changes.closing = [one for one in changes.closing if one[1]]
+        changes.closing = [entry for entry in changes.closing if entry[1]]
         right(choices)
 
     patch.setattr(leases, "settle", wrong)

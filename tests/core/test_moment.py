@@ -35,7 +35,7 @@ SEEN = (
 
 def explore(number: int, examples: int) -> dict[str, int]:
     """How often each reason was given."""
-    found = dict.fromkeys(SEEN, 0)
+    counts = dict.fromkeys(SEEN, 0)
 
     @seed(number)
     @settings(max_examples=examples, phases=[Phase.explicit, Phase.generate], database=None)
@@ -47,12 +47,12 @@ def explore(number: int, examples: int) -> dict[str, int]:
             for event in step.outputs:
                 if (
                     isinstance(event, (WaitPromised, StartPromised, StopPromised, JobFailed))
-                    and event.because.kind in found
+                    and event.because.kind in counts
                 ):
-                    found[event.because.kind] += 1
+                    counts[event.because.kind] += 1
 
     every_history()
-    return found
+    return counts
 
 
 @pytest.mark.parametrize("part", range(3))
@@ -61,12 +61,12 @@ def test_every_limit_holds_in_every_history(part: int) -> None:
 
 
 def test_every_reason_is_given_in_some_history() -> None:
-    found = dict.fromkeys(SEEN, 0)
+    counts = dict.fromkeys(SEEN, 0)
     for number in range(77, 83):  # what one seed draws depends on the modules that are loaded, too
-        found = {kind: found[kind] + more for kind, more in explore(number, 60).items()}
-        if all(found.values()):
+        counts = {kind: counts[kind] + more for kind, more in explore(number, 60).items()}
+        if all(counts.values()):
             break
-    assert all(found.values()), found
+    assert all(counts.values()), counts
 
 
 def limits_come_later(number: int, examples: int) -> int:

@@ -50,9 +50,9 @@ def submission(engine: Engine, spec: JobSpec, now: Instant) -> e.JobSubmitted:
 def planned(engine: Engine, submitted: e.JobSubmitted) -> Plan:
     """On a copy, and the engine knows nothing of it."""
     before = engine.state.digest()
-    found = plan(snapshot.unpack(snapshot.pack(engine.state)), PolicyRules(), submitted)
+    preview = plan(snapshot.unpack(snapshot.pack(engine.state)), PolicyRules(), submitted)
     assert engine.state.digest() == before
-    return found
+    return preview
 
 
 @st.composite
@@ -80,19 +80,19 @@ def test_the_plan_is_the_next_decision(moment: tuple[History, int, JobSpec, int,
     if pauses:
         engine.handle(e.Paused(now))
     submitted = submission(engine, spec, now)
-    found = planned(engine, submitted)
+    preview = planned(engine, submitted)
     step = engine.handle(submitted)
-    note(f"{found.answer} {found.offer}: {found.decision}")
+    note(f"{preview.answer} {preview.offer}: {preview.decision}")
     ids = [JOB] if spec.count == 1 else [f"{JOB}/{k}" for k in range(spec.count)]
     promises = {name: [p for p in step.outputs if isinstance(p, ANSWERED) and p.job == name] for name in ids}
-    assert found.decision == promises[ids[0]][-1]
-    assert sum(count for _, _, count in found.tally) == spec.count
+    assert preview.decision == promises[ids[0]][-1]
+    assert sum(count for _, _, count in preview.tally) == spec.count
     for name in ids:
-        assert any(is_so(engine, name, answer, offer) for answer, offer, _ in found.tally)
-    assert is_so(engine, ids[0], found.answer, found.offer)
-    assert [effect.because for effect in found.effects] == made_room(step, ids)
-    if found.answer == "burst":
-        bursts_to_the_first_that_is_paid(found)
+        assert any(is_so(engine, name, answer, offer) for answer, offer, _ in preview.tally)
+    assert is_so(engine, ids[0], preview.answer, preview.offer)
+    assert [effect.because for effect in preview.effects] == made_room(step, ids)
+    if preview.answer == "burst":
+        bursts_to_the_first_that_is_paid(preview)
 
 
 def is_so(engine: Engine, job_id: str, answer: str, offer: str) -> bool:
@@ -116,16 +116,16 @@ def made_room(step: Step, ids: list[str]) -> list[Reason]:
     return [why for why in reasons if isinstance(why, (Preempted, Displaced, MovesTogether)) and why.gainer in ids]
 
 
-def bursts_to_the_first_that_is_paid(found: Plan) -> None:
+def bursts_to_the_first_that_is_paid(preview: Plan) -> None:
     """Of the offers with room, in the order they are listed: the first that money allows, at the price shown."""
-    rented = [one for one in found.choices if one.offer.term not in STANDING and one.fits_now]
-    first = next(one for one in rented if one.denied is None)
-    assert isinstance(found.decision, e.StartPromised)
-    assert (first.offer.id, first.node) == (found.offer, found.decision.joins)
-    assert first.copies == found.decision.copies
-    holds = [ask.hold for ask in found.decision.nodes] + ([found.decision.hold] if found.decision.hold else [])
+    rented = [choice for choice in preview.choices if choice.offer.term not in STANDING and choice.fits_now]
+    first = next(choice for choice in rented if choice.denied is None)
+    assert isinstance(preview.decision, e.StartPromised)
+    assert (first.offer.id, first.node) == (preview.offer, preview.decision.joins)
+    assert first.copies == preview.decision.copies
+    holds = [ask.hold for ask in preview.decision.nodes] + ([preview.decision.hold] if preview.decision.hold else [])
     assert first.held == sum(part.amount for hold in holds for part in hold.parts)
-    because = found.decision.because
+    because = preview.decision.because
     if isinstance(because, (NotWorthWaiting, PatienceOver, JoinsNode, QueueFull)):
         assert first.cost == because.cost
 

@@ -48,10 +48,10 @@ STARTS = st.sampled_from([0, MONTH - HOUR, MONTH - 1, 2 * MONTH - 7 * MINUTE])
 
 
 def opened(ledger: Ledger, wanted: Terms, now: int, scopes: tuple[str, ...] = ("org",)) -> Hold:
-    found = ledger.authorise(scopes, [("thing", wanted)], now, 10 * MINUTE)
-    assert isinstance(found, tuple)
-    ledger.open(found[0])
-    return found[0]
+    authorised = ledger.authorise(scopes, [("thing", wanted)], now, 10 * MINUTE)
+    assert isinstance(authorised, tuple)
+    ledger.open(authorised[0])
+    return authorised[0]
 
 
 @given(SOME_TERMS, STARTS, st.integers(0, 10**6), st.booleans())
@@ -78,8 +78,8 @@ def test_charges_sum_exactly_to_the_metered_amount_however_often_they_are_made(
         at += gap
         charged = ledger.charge(lease, at)
         total += sum(part.amount for part in charged)
-        found = ledger.renewal(lease, at, 10 * MINUTE)
-        deadline, parts = found if isinstance(found, tuple) else (lease.deadline_at, lease.parts)
+        renewed = ledger.renewal(lease, at, 10 * MINUTE)
+        deadline, parts = renewed if isinstance(renewed, tuple) else (lease.deadline_at, lease.parts)
         ledger.renew(lease, at, charged, parts, deadline, renew_at(at, deadline))
         ledger.check()
     ends = at + 5 * MINUTE
@@ -107,22 +107,22 @@ def test_if_there_is_room_authorising_succeeds_and_only_then(
     ledger, least = books(), 10 * MINUTE
     ledger.set_cap("org", org, per_hour)
     ledger.set_cap("team:a", team, None)
-    things = [(f"t{k}", one) for k, one in enumerate(wanted)]
-    found = ledger.authorise(("org", "team:a"), things, now, least)
+    things = [(f"t{k}", lease_terms) for k, lease_terms in enumerate(wanted)]
+    authorised = ledger.authorise(("org", "team:a"), things, now, least)
     needs: dict[str, int] = {}
-    for one in wanted:
-        for part in ledger._cover(one, now, now, now + least):
+    for thing_terms in wanted:
+        for part in ledger._cover(thing_terms, now, now, now + least):
             needs[part.period] = needs.get(part.period, 0) + part.amount
     fits = all(need <= min(org, team) for need in needs.values())
-    rate_fits = per_hour is None or sum(one.most_per_hour for one in wanted) <= per_hour
-    assert isinstance(found, tuple) == (fits and rate_fits)
-    if isinstance(found, tuple):
-        assert [hold.id for hold in found] == [name for name, _ in things]
-        for hold in found:
+    rate_fits = per_hour is None or sum(lease_terms.most_per_hour for lease_terms in wanted) <= per_hour
+    assert isinstance(authorised, tuple) == (fits and rate_fits)
+    if isinstance(authorised, tuple):
+        assert [hold.id for hold in authorised] == [name for name, _ in things]
+        for hold in authorised:
             ledger.open(hold)
         assert all(account.held <= min(org, team) for account in ledger.accounts.values())
     else:
-        assert isinstance(found, CapBinds if rate_fits else RateBinds)
+        assert isinstance(authorised, CapBinds if rate_fits else RateBinds)
 
 
 @given(SOME_TERMS, STARTS, st.integers(1, 12))
@@ -131,8 +131,8 @@ def test_a_shorter_lease_never_holds_more(wanted: Terms, now: int, part: int) ->
     hold = opened(ledger, wanted, now)
     lease = ledger.leases["thing"]
     shorter = now + (hold.deadline_at - now) // part
-    held = {one.period: one.amount for one in lease.parts}
-    assert all(one.amount <= held[one.period] for one in ledger.shortened(lease, shorter))
+    held = {share.period: share.amount for share in lease.parts}
+    assert all(share.amount <= held[share.period] for share in ledger.shortened(lease, shorter))
 
 
 @given(SOME_TERMS, STARTS, st.integers(0, 10**9), st.sampled_from((MINUTE, 10 * MINUTE)), st.integers(0, 90))
@@ -142,7 +142,7 @@ def test_a_lease_or_its_denial_is_what_trying_each_length_in_turn_gives(
     """Where the least lease does not fit, those between are not tried."""
     ledger = books(org=cap)
     things = [("thing", wanted)]
-    found = ledger.authorise(("org",), things, now, least_ms)
+    authorised = ledger.authorise(("org",), things, now, least_ms)
     tried: object = None
     length = max(wanted.lease_max_ms, least_ms)
     while True:
@@ -150,13 +150,13 @@ def test_a_lease_or_its_denial_is_what_trying_each_length_in_turn_gives(
         if isinstance(tried, list) or length == least_ms:
             break
         length = max(least_ms, length // 2)
-    if isinstance(found, tuple):
-        assert ([found[0].parts], found[0].deadline_at) == (tried, now + length)
-        ledger.open(found[0])
+    if isinstance(authorised, tuple):
+        assert ([authorised[0].parts], authorised[0].deadline_at) == (tried, now + length)
+        ledger.open(authorised[0])
         later = ledger.renewal(ledger.leases["thing"], now + minutes * MINUTE, least_ms)
-        assert not isinstance(later, tuple) or later[0] > found[0].deadline_at
+        assert not isinstance(later, tuple) or later[0] > authorised[0].deadline_at
     else:
-        assert found == tried
+        assert authorised == tried
 
 
 def test_a_lease_leaves_a_fifth_of_the_cap_or_takes_a_quarter_of_the_room_or_is_the_least() -> None:
@@ -203,6 +203,6 @@ def test_a_renewal_only_ever_lengthens_a_lease(wanted: Terms, now: int, minutes:
     opened(ledger, wanted, now)
     lease = ledger.leases["thing"]
     at = min(now + minutes * MINUTE, lease.deadline_at)
-    found = ledger.renewal(lease, at, 10 * MINUTE)
-    if isinstance(found, tuple):
-        assert found[0] > lease.deadline_at
+    renewed = ledger.renewal(lease, at, 10 * MINUTE)
+    if isinstance(renewed, tuple):
+        assert renewed[0] > lease.deadline_at

@@ -42,7 +42,7 @@ class Naive:
             left = [(node, free) for node, free in self.usable() if free >= rest and node not in empty[:whole]]
             if not left:
                 return None
-            tightest = min(left, key=lambda one: (one[1], one[0])) if packing == "best_fit" else left[0]
+            tightest = min(left, key=lambda pair: (pair[1], pair[0])) if packing == "best_fit" else left[0]
             taken.append((tightest[0], rest))
         return tuple(taken)
 

@@ -30,7 +30,7 @@ def test_the_simulated_world_does_every_action() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("first", "other", "same"),
     [
         (START, STOP, True),
         (LAUNCH, a.ReleaseNode("a.1/n0"), True),
@@ -39,8 +39,8 @@ def test_the_simulated_world_does_every_action() -> None:
         (a.CopyData("scans", "lab"), a.CopyData("scans", "cloud"), False),
     ],
 )
-def test_a_newer_action_replaces_one_of_the_same_subject(one: a.Action, other: a.Action, same: bool) -> None:
-    assert (a.subject_of(one) == a.subject_of(other)) is same
+def test_a_newer_action_replaces_one_of_the_same_subject(first: a.Action, other: a.Action, same: bool) -> None:
+    assert (a.subject_of(first) == a.subject_of(other)) is same
 
 
 @pytest.mark.parametrize(
