@@ -40,9 +40,13 @@ def main() -> int:
     elif not (args.kwok or args.quick):
         say(f"not on real pods: here {missing}")
     partly = args.only or args.quick or args.kwok or args.real
-    rotten = [] if partly else comparing.rotten([found for one in outcomes for found in one.found()], allowed)
+    rotten = (
+        []
+        if partly
+        else comparing.rotten([difference for outcome in outcomes for difference in outcome.found()], allowed)
+    )
     print(report.as_json(outcomes, allowed, rotten) if args.json else report.table(outcomes, allowed, rotten))
-    return 1 if rotten or any(report.wrong(one, allowed) for one in outcomes) else 0
+    return 1 if rotten or any(report.wrong(outcome, allowed) for outcome in outcomes) else 0
 
 
 def play(

@@ -42,8 +42,8 @@ class Case:
 
     def documents(self) -> list[Json]:
         """What a user applies, in that order; a List is its items."""
-        found = yaml.safe_load_all((MANIFESTS / f"{self.name}.yaml").read_text("utf-8"))
-        return [copy.deepcopy(item) for document in found if document for item in _items(document)]
+        documents = yaml.safe_load_all((MANIFESTS / f"{self.name}.yaml").read_text("utf-8"))
+        return [copy.deepcopy(item) for document in documents if document for item in _items(document)]
 
 
 def _items(document: Json) -> Iterator[Json]:

@@ -44,14 +44,14 @@ class Allowed:
     modes: tuple[str, ...] = ("*",)
     instants: tuple[str, ...] = ("*",)
 
-    def covers(self, found: Difference) -> bool:
+    def covers(self, difference: Difference) -> bool:
         return (
-            _fits(self.field, found.field)
-            and _fits(self.plain, str(found.plain))
-            and _fits(self.ours, str(found.ours))
-            and any(_fits(one, found.manifest) for one in self.manifests)
-            and any(_fits(one, found.mode) for one in self.modes)
-            and any(_fits(one, found.instant) for one in self.instants)
+            _fits(self.field, difference.field)
+            and _fits(self.plain, str(difference.plain))
+            and _fits(self.ours, str(difference.ours))
+            and any(_fits(manifest, difference.manifest) for manifest in self.manifests)
+            and any(_fits(mode, difference.mode) for mode in self.modes)
+            and any(_fits(instant, difference.instant) for instant in self.instants)
         )
 
 
@@ -70,17 +70,17 @@ def read() -> list[Allowed]:
 
 
 def _allowed(row: dict[str, Any]) -> Allowed:
-    words: dict[str, Any] = {key: tuple(said) if isinstance(said, list) else str(said) for key, said in row.items()}
+    words: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else str(value) for key, value in row.items()}
     return Allowed(**words)
 
 
-def unexplained(found: Iterable[Difference], allowed: Sequence[Allowed]) -> list[Difference]:
-    return [one for one in found if not any(entry.covers(one) for entry in allowed)]
+def unexplained(observed: Iterable[Difference], allowed: Sequence[Allowed]) -> list[Difference]:
+    return [difference for difference in observed if not any(entry.covers(difference) for entry in allowed)]
 
 
-def rotten(found: Sequence[Difference], allowed: Iterable[Allowed]) -> list[Allowed]:
+def rotten(observed: Sequence[Difference], allowed: Iterable[Allowed]) -> list[Allowed]:
     """Entries that no difference needs any more."""
-    return [entry for entry in allowed if not any(entry.covers(one) for one in found)]
+    return [entry for entry in allowed if not any(entry.covers(difference) for difference in observed)]
 
 
 def _fits(pattern: str, text: str) -> bool:

@@ -74,7 +74,7 @@ class View:
         self.jobs, self.pods, self.events = (
             Informer(self.cluster, kind, lambda *_: changed()) for kind in (JOBS, PODS, EVENTS)
         )
-        self.tasks = [asyncio.create_task(one.run()) for one in (self.jobs, self.pods, self.events)]
+        self.tasks = [asyncio.create_task(informer.run()) for informer in (self.jobs, self.pods, self.events)]
 
     async def close(self) -> None:
         for task in self.tasks:
@@ -139,11 +139,11 @@ class Ground:
     async def until(self, look: Callable[[], T], limit_s: float = LIMIT_S) -> T:
         """Wait for a true answer; the last one, if none comes in time."""
         by = time.monotonic() + limit_s
-        while not (found := look()) and time.monotonic() < by:
+        while not (value := look()) and time.monotonic() < by:
             self.noticed.clear()
             with suppress(TimeoutError):  # also without a change: some answers depend on the time
                 await asyncio.wait_for(self.noticed.wait(), 0.5)
-        return found
+        return value
 
     # --- Penstock ----------------------------------------------------------------------------------------------------
 
@@ -175,8 +175,8 @@ class Ground:
     def _sites(self) -> Json:
         names = list(self.namespaces.values())
 
-        def cluster(one: DevCluster) -> Json:
-            return {"kubeconfig": str(one.kubeconfig), "namespace": names[1], "namespaces": names[2:], "shared": True}
+        def cluster(dev: DevCluster) -> Json:
+            return {"kubeconfig": str(dev.kubeconfig), "namespace": names[1], "namespaces": names[2:], "shared": True}
 
         whole: Json = {"name": "a100", "gpu": "A100", "gpus_per_node": 64 if self.real else 8}
         slices: Json = {"name": "mig", "gpu": "A100", "mig": MIG, "gpus_per_node": 7}
@@ -242,7 +242,7 @@ def _drop(cluster: DevCluster, namespace: str) -> None:
 
 def _shared(namespaces: Any, *, in_lab: bool) -> list[Json]:
     """What manifests refer to and nobody applies with a Job: a priority class; elsewhere also what the maps name."""
-    found: list[Json] = [
+    objects: list[Json] = [
         {
             "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "conformance-high"},
             "value": 1000, "preemptionPolicy": "Never",
@@ -250,7 +250,7 @@ def _shared(namespaces: Any, *, in_lab: bool) -> list[Json]:
     ]  # fmt: skip
     for namespace in () if in_lab else namespaces:
         metadata = {"namespace": namespace}
-        found += [
+        objects += [
             {
                 "apiVersion": "v1",
                 "kind": "Secret",
@@ -259,7 +259,7 @@ def _shared(namespaces: Any, *, in_lab: bool) -> list[Json]:
             },
             {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {**metadata, "name": "trainer"}},
         ]
-    return found
+    return objects
 
 
 def _hog(node: Json, namespace: str) -> Json:

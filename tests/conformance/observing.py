@@ -44,15 +44,15 @@ class Names:
 
 def job_fields(job: Json, names: Names) -> Fields:
     """Metadata, spec and status of a Job as its user sees it."""
-    metadata = {key: found for key, found in job["metadata"].items() if key not in NOTES}
+    metadata = {key: value for key, value in job["metadata"].items() if key not in NOTES}
     metadata["annotations"] = {key: text for key, text in (metadata.get("annotations") or {}).items() if key != APPLIED}
-    found = {**flat(metadata, "metadata"), **flat(job["spec"], "spec"), **status_fields(job.get("status") or {})}
-    return {field: _worded(value, names) for field, value in found.items()}
+    fields = {**flat(metadata, "metadata"), **flat(job["spec"], "spec"), **status_fields(job.get("status") or {})}
+    return {field: _worded(value, names) for field, value in fields.items()}
 
 
 def status_fields(status: Json) -> Fields:
-    found = {key: value for key, value in status.items() if key not in ("conditions", *TIMES)}
-    fields = flat(found, "status")
+    rest = {key: value for key, value in status.items() if key not in ("conditions", *TIMES)}
+    fields = flat(rest, "status")
     for condition in status.get("conditions") or ():
         for key in ("status", "reason", "message"):
             fields[f"status.conditions.{condition['type']}.{key}"] = condition.get(key, "")
@@ -70,28 +70,28 @@ def event_fields(events: Iterable[Json]) -> Fields:
 def pod_fields(pod: Json, names: Names) -> Fields:
     """What the program in a pod could notice: labels, annotations, and the whole spec."""
     metadata = {key: pod["metadata"].get(key) or {} for key in ("labels", "annotations")}
-    spec = {key: found for key, found in pod["spec"].items() if key not in CHOSEN}
+    spec = {key: value for key, value in pod["spec"].items() if key not in CHOSEN}
     fields = {**flat(metadata, "pod"), **flat(spec, "pod.spec")}
     fields = {field: value for field, value in fields.items() if OF_THE_NODE not in field}
     return {RANDOM.sub("kube-api-access", field): _worded(value, names) for field, value in fields.items()}
 
 
-def flat(found: Any, path: str) -> Fields:
+def flat(tree: Any, path: str) -> Fields:
     """`{"a": {"b": 1}}` as `{"path.a.b": 1}`. Items of a list go by their name, key or type, others by number."""
-    return dict(_flat(found, path))
+    return dict(_flat(tree, path))
 
 
-def _flat(found: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(found, Mapping) and found:
-        for key, value in found.items():
+def _flat(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(tree, Mapping) and tree:
+        for key, value in tree.items():
             yield from _flat(value, f"{path}.{key}")
-    elif isinstance(found, list) and found:
-        for number, item in enumerate(found):
+    elif isinstance(tree, list) and tree:
+        for number, item in enumerate(tree):
             key = _named_by(item)
             inside = {name: value for name, value in item.items() if name != key} if key else item
             yield from _flat(inside or "set", f"{path}.{item[key] if key else number}")
-    elif found not in ({}, [], None):
-        yield path, found
+    elif tree not in ({}, [], None):
+        yield path, tree
 
 
 def _named_by(item: Any) -> str:

@@ -181,20 +181,20 @@ class Play:
         ]
 
     async def _pods(self, least: int) -> list[tuple[View, Json]]:
-        found = await self.ground.until(lambda: (live := self._live()) and len(live) >= least and live, LIMIT_S)
-        if not found:
+        pods = await self.ground.until(lambda: (live := self._live()) and len(live) >= least and live, LIMIT_S)
+        if not pods:
             raise Lost("no pod of it runs")
-        return found
+        return pods
 
     async def _pod(self, index: str | None = None) -> tuple[View, Json]:
         def look() -> tuple[View, Json] | None:
             fitting = [(view, pod) for view, pod in self._live() if index is None or index_of(pod) == index]
             return fitting[0] if fitting else None
 
-        found = await self.ground.until(look, LIMIT_S)
-        if found is None:
+        seen = await self.ground.until(look, LIMIT_S)
+        if seen is None:
             raise Lost(f"no pod of index {index} runs" if index else "no pod of it runs")
-        return found
+        return seen
 
     # --- what is seen ------------------------------------------------------------------------------------------------
 
@@ -325,18 +325,18 @@ class Play:
 
     async def _stays_home(self) -> None:
         """It has to wait, whatever else is idle elsewhere; and nothing of it is elsewhere."""
-        told = await self.ground.until(lambda: self.lab.events_of(self.uid), LIMIT_S)
+        events = await self.ground.until(lambda: self.lab.events_of(self.uid), LIMIT_S)
         assert self.plain is not None
         await self._until_like(self.plain.seen.get("queued", {}), "queued", queued_fields)
         self._record("queued", queued_fields(self._fields()))
         away = self.ground.views["east"].executions(self.uid)
-        self.trace.stays = bool(told) and not away
+        self.trace.stays = bool(events) and not away
         if not self.trace.stays:
             raise Lost("it should stay home: " + ("it runs at east" if away else "no Event says so"))
 
     async def _record_queued(self) -> None:
         """What a home Job should look like while it waits: the same Job, suspended."""
-        (document,) = [one for one in self.case.documents() if one["kind"] == "Job"]
+        (document,) = [item for item in self.case.documents() if item["kind"] == "Job"]
         document["metadata"] |= {"name": f"{self.name}-queued", "namespace": self.namespace}
         document["spec"]["suspend"] = True
         made = await self._create(document)
@@ -443,12 +443,14 @@ def _is_over(pod: Json) -> bool:
 
 def has_ended(job: Json) -> bool:
     conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions)
+    return any(
+        condition["type"] in ("Complete", "Failed") and condition["status"] == "True" for condition in conditions
+    )
 
 
 def is_suspended(job: Json) -> bool:
     conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Suspended" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Suspended" and condition["status"] == "True" for condition in conditions)
 
 
 def queued_fields(fields: Fields) -> Fields:
@@ -473,8 +475,8 @@ def wanted_pods(spec: Json, status: Json, live: int) -> int:
 
 def indexes(text: str) -> list[int]:
     """`0,2-4` as numbers."""
-    found: list[int] = []
+    numbers: list[int] = []
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return found
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers

@@ -11,18 +11,23 @@ from tests.conformance.running import Outcome
 
 def wrong(outcome: Outcome, allowed: list[Allowed]) -> list[Difference]:
     """Differences of all modes that nothing allows, each at its first instant; a lost plain run is one, too."""
-    found = [one for mode in ("plain", *MODES) for one in outcome.unexplained(allowed, mode)]
-    return list({(one.mode, one.field, str(one.plain), str(one.ours)): one for one in reversed(found)}.values())[::-1]
+    differences = [diff for mode in ("plain", *MODES) for diff in outcome.unexplained(allowed, mode)]
+    return list(
+        {(diff.mode, diff.field, str(diff.plain), str(diff.ours)): diff for diff in reversed(differences)}.values()
+    )[::-1]
 
 
 def table(outcomes: Sequence[Outcome], allowed: list[Allowed], rotten: Sequence[Allowed]) -> str:
     lines = [f"{'manifest':44} {'at home':12} {'burst':12} {'moved':12} differences"]
     for outcome in outcomes:
-        found = wrong(outcome, allowed)
+        differences = wrong(outcome, allowed)
         cells = " ".join(f"{_cell(outcome, mode, allowed):12}" for mode in MODES)
         name = outcome.case.name + (f", {outcome.on}" if outcome.on != "kwok" else "")
-        lines.append(f"{name:44} {cells} {len(found) or ''}".rstrip())
-        lines += [f"    {one.mode}, {one.instant}: {one.field} is {one.ours!r}, plain {one.plain!r}" for one in found]
+        lines.append(f"{name:44} {cells} {len(differences) or ''}".rstrip())
+        lines += [
+            f"    {diff.mode}, {diff.instant}: {diff.field} is {diff.ours!r}, plain {diff.plain!r}"
+            for diff in differences
+        ]
     lines += [f"no longer occurs: {entry.field} ({entry.reason})" for entry in rotten]
     bad = sum(bool(wrong(outcome, allowed)) for outcome in outcomes)
     lines.append(
@@ -46,7 +51,7 @@ def as_json(outcomes: Sequence[Outcome], allowed: list[Allowed], rotten: Sequenc
             "manifest": outcome.case.name,
             "on": outcome.on,
             **{mode: _cell(outcome, mode, allowed) for mode in MODES},
-            "differences": [asdict(one) for one in wrong(outcome, allowed)],
+            "differences": [asdict(diff) for diff in wrong(outcome, allowed)],
         }
         for outcome in outcomes
     ]

@@ -27,10 +27,10 @@ class Outcome:
             for mode, trace in self.traces.items()
             if trace.lost
         ]
-        return [*(one for trace in self.traces.values() for one in trace.found), *lost]
+        return [*(difference for trace in self.traces.values() for difference in trace.found), *lost]
 
     def unexplained(self, allowed: list[Allowed], mode: str) -> list[Difference]:
-        return unexplained([one for one in self.found() if one.mode == mode], allowed)
+        return unexplained([difference for difference in self.found() if difference.mode == mode], allowed)
 
 
 async def run(ground: Ground, cases: list[Case], allowed: list[Allowed], say: Say) -> list[Outcome]:

@@ -35,7 +35,7 @@ def test_every_manifest_is_a_case_and_at_least_forty_are_there() -> None:
 
 def test_every_manifest_has_one_job_that_asks_for_gpus_unless_that_is_its_point() -> None:
     for case in cases.read():
-        specs = [found for document in case.documents() if (found := _job_spec(document))]
+        specs = [spec for document in case.documents() if (spec := _job_spec(document))]
         assert len(specs) == 1, case.name
         assert bool(of_job({"parallelism": 1, **specs[0]})) != (case.name == "cpu-only"), case.name
 
@@ -70,8 +70,8 @@ def test_what_differs_from_run_to_run_is_a_word() -> None:
 
 
 def test_each_field_that_differs_is_found_and_a_missing_one_is_absent() -> None:
-    found = differences({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 5, "d": 4}, "m", "home", "running")
-    assert found == [
+    differing = differences({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 5, "d": 4}, "m", "home", "running")
+    assert differing == [
         Difference("m", "home", "running", "b", 2, 5),
         Difference("m", "home", "running", "c", 3, ABSENT),
         Difference("m", "home", "running", "d", ABSENT, 4),
