@@ -17,7 +17,7 @@ from tests.kube.told import Told
 Answer = Callable[[httpx2.Request], httpx2.Response]
 
 
-def cluster(answer: Answer) -> Cluster:
+def cluster_of(answer: Answer) -> Cluster:
     return Cluster(Told(answer), "c", "default")
 
 
@@ -44,11 +44,11 @@ def status(code: int, message: str = "words", **more: Any) -> Answer:
 )
 @story
 async def test_an_answer_becomes_the_error_that_says_what_to_do(answer: Answer, kind: type[errors.KubeError]) -> None:
-    one = cluster(answer)
+    cluster = cluster_of(answer)
     with pytest.raises(errors.KubeError) as raised:
-        await one.get(JOBS, "a", "n")
+        await cluster.get(JOBS, "a", "n")
     assert type(raised.value) is kind
-    await one.close()
+    await cluster.close()
 
 
 @story
@@ -56,21 +56,21 @@ async def test_a_connection_that_breaks_is_unreachable_and_not_an_answer() -> No
     def breaks(request: httpx2.Request) -> httpx2.Response:
         raise httpx2.ReadTimeout("slow", request=request)
 
-    one = cluster(breaks)
+    cluster = cluster_of(breaks)
     with pytest.raises(errors.Unavailable, match="slow"):
-        await one.create(JOBS, {"metadata": {"name": "a", "namespace": "n"}})
-    await one.close()
+        await cluster.create(JOBS, {"metadata": {"name": "a", "namespace": "n"}})
+    await cluster.close()
 
 
 @story
 async def test_a_right_that_our_account_lacks_is_told_from_a_rule_that_said_no() -> None:
     lacks = 'jobs.batch is forbidden: User "u" cannot create resource "jobs" in API group "batch" in the namespace "n"'
-    one = cluster(status(403, lacks))
+    cluster = cluster_of(status(403, lacks))
     with pytest.raises(errors.Forbidden) as raised:
-        await one.create(JOBS, {"metadata": {"name": "a", "namespace": "n"}})
+        await cluster.create(JOBS, {"metadata": {"name": "a", "namespace": "n"}})
     assert (raised.value.verb, raised.value.resource, raised.value.by_account) == ("create", "jobs.batch", True)
-    await one.close()
-    other = cluster(status(403, "ValidatingAdmissionPolicy 'p' denied request: no privileged pods"))
+    await cluster.close()
+    other = cluster_of(status(403, "ValidatingAdmissionPolicy 'p' denied request: no privileged pods"))
     with pytest.raises(errors.Forbidden) as raised:
         await other.create(JOBS, {"metadata": {"name": "a", "namespace": "n"}})
     assert not raised.value.by_account
@@ -85,11 +85,11 @@ async def test_a_busy_server_is_asked_again_when_it_says_and_not_for_ever() -> N
         asked.append(request)
         return httpx2.Response(429, headers={"Retry-After": "0"}, json={"message": "busy"})
 
-    one = cluster(busy)
+    cluster = cluster_of(busy)
     with pytest.raises(errors.Unavailable, match="busy"):
-        await one.get(JOBS, "a", "n")
+        await cluster.get(JOBS, "a", "n")
     assert len(asked) == client.BUSY_TRIES
-    await one.close()
+    await cluster.close()
 
 
 @story
@@ -101,11 +101,11 @@ async def test_requests_are_as_the_api_wants_them() -> None:
         asked.append((request.method, request.url.path, body))
         return httpx2.Response(200, json={"metadata": {}}, headers={"Date": "Mon, 16 Nov 2026 06:43:03 GMT"})
 
-    one = cluster(answer)
-    await one.get(NODES, "n1", "ignored")
-    await one.delete(PODS, "p", "n", uid="u", grace_s=5)
-    await one.patch(JOBS, "j", {"spec": {"suspend": False}}, "n", seen="7")
-    await one.patch_status(JOBS, "j", {"active": 1}, "n")
+    cluster = cluster_of(answer)
+    await cluster.get(NODES, "n1", "ignored")
+    await cluster.delete(PODS, "p", "n", uid="u", grace_s=5)
+    await cluster.patch(JOBS, "j", {"spec": {"suspend": False}}, "n", seen="7")
+    await cluster.patch_status(JOBS, "j", {"active": 1}, "n")
     assert asked == [
         ("GET", "/api/v1/nodes/n1", None),
         (
@@ -126,8 +126,8 @@ async def test_requests_are_as_the_api_wants_them() -> None:
         ),
         ("PATCH", "/apis/batch/v1/namespaces/n/jobs/j/status", {"status": {"active": 1}}),
     ]
-    assert one.said_at.isoformat() == "2026-11-16T06:43:03+00:00"
-    await one.close()
+    assert cluster.said_at.isoformat() == "2026-11-16T06:43:03+00:00"
+    await cluster.close()
 
 
 @story
@@ -146,6 +146,6 @@ async def test_what_is_made_when_it_is_sent_is_created_once_and_not_at_all_if_it
     for _ in range(3):
         with pytest.raises(errors.Unavailable):
             await here.create_when_sent(CONFIG_MAPS, too_late, namespace)
-    names = [found["metadata"]["name"] for found in (await here.list(CONFIG_MAPS, namespace))[0]]
+    names = [config_map["metadata"]["name"] for config_map in (await here.list(CONFIG_MAPS, namespace))[0]]
     assert [name for name in names if not name.startswith("kube-")] == ["a"]
     await here.close()

@@ -35,7 +35,7 @@ def test_labels_and_machine_types_name_models(key: str, text: str, model: str) -
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("name", "other", "same"),
     [
         ("A100", "NVIDIA-A100-SXM4-80GB", True),
         ("a100", "A100-80GB", True),
@@ -51,5 +51,5 @@ def test_labels_and_machine_types_name_models(key: str, text: str, model: str) -
         ("", "A100", False),
     ],
 )
-def test_two_names_mean_one_model_if_one_says_all_that_the_other_does(one: str, other: str, same: bool) -> None:
-    assert same_model(one, other) == same_model(other, one) == same
+def test_two_names_mean_one_model_if_one_says_all_that_the_other_does(name: str, other: str, same: bool) -> None:
+    assert same_model(name, other) == same_model(other, name) == same

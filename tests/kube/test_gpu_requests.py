@@ -37,10 +37,10 @@ def test_a_job_has_the_gpus_of_all_pods_that_run_at_once_by_profile() -> None:
     assert gpu_requests.of_job({"template": {"spec": pod}}) == {"": 2, "1g.10gb": 1}
 
 
-@pytest.mark.parametrize("said", ["1.5", "-1", "", "1k", True, None, [], "9" * 10])
-def test_a_count_that_is_no_whole_number_is_named(said: object) -> None:
+@pytest.mark.parametrize("count", ["1.5", "-1", "", "1k", True, None, [], "9" * 10])
+def test_a_count_that_is_no_whole_number_is_named(count: object) -> None:
     with pytest.raises(NotWhole, match=r"nvidia.com/gpu is .* and not a whole number"):
-        gpu_requests.of_pod({"containers": [asks(said)]})
+        gpu_requests.of_pod({"containers": [asks(count)]})
 
 
 @given(st.lists(st.tuples(st.sampled_from(("main", "init", "sidecar")), st.integers(0, 16)), max_size=8))

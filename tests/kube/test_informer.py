@@ -28,10 +28,10 @@ class Told:
         self.news = asyncio.Event()
 
     def changed(self, before: Obj | None, now: Obj | None) -> None:
-        one = now or before
-        assert one is not None
+        job = now or before
+        assert job is not None
         how = "gone" if now is None else "came" if before is None else "changed"
-        self.say(f"{how} {one['metadata']['name']} {one['metadata']['uid']}")
+        self.say(f"{how} {job['metadata']['name']} {job['metadata']['uid']}")
 
     def say(self, word: str) -> None:
         self.words.append(word)
@@ -45,13 +45,13 @@ class Told:
 
 @asynccontextmanager
 async def following(server: Server) -> AsyncIterator[tuple[Informer, Told]]:
-    told, cluster = Told(), server.cluster()
-    mirror = Informer(cluster, JOBS, told.changed, told=lambda why: told.say("out" if why else "in step"))
+    news, cluster = Told(), server.cluster()
+    mirror = Informer(cluster, JOBS, news.changed, told=lambda why: news.say("out" if why else "in step"))
     running = asyncio.create_task(mirror.run())
-    await told.until(lambda: "in step" in told.words)
-    told.words.clear()
+    await news.until(lambda: "in step" in news.words)
+    news.words.clear()
     try:
-        yield mirror, told
+        yield mirror, news
     finally:
         running.cancel()
         with suppress(asyncio.CancelledError):
@@ -63,16 +63,16 @@ async def following(server: Server) -> AsyncIterator[tuple[Informer, Told]]:
 async def test_what_is_there_is_told_first_then_what_changes() -> None:
     server = Server()
     server.put("a")
-    told, cluster = Told(), server.cluster()
-    mirror = Informer(cluster, JOBS, told.changed, told=lambda _: None)
+    news, cluster = Told(), server.cluster()
+    mirror = Informer(cluster, JOBS, news.changed, told=lambda _: None)
     running = asyncio.create_task(mirror.run())
-    await told.until(lambda: len(told.words) == 1)
+    await news.until(lambda: len(news.words) == 1)
     server.put("a", status=1)
     server.put("b")
     server.remove("a")
-    await told.until(lambda: len(told.words) == 4)
-    assert told.words == ["came a uid-a", "changed a uid-a", "came b uid-b", "gone a uid-a"]
-    assert [one["metadata"]["name"] for one in mirror] == ["b"]
+    await news.until(lambda: len(news.words) == 4)
+    assert news.words == ["came a uid-a", "changed a uid-a", "came b uid-b", "gone a uid-a"]
+    assert [job["metadata"]["name"] for job in mirror] == ["b"]
     running.cancel()
     await cluster.close()
 
@@ -80,18 +80,18 @@ async def test_what_is_there_is_told_first_then_what_changes() -> None:
 @story
 async def test_after_a_disconnect_it_goes_on_from_where_it_was() -> None:
     server = Server()
-    async with following(server) as (mirror, told):
+    async with following(server) as (mirror, news):
         server.put("a")
-        await told.until(lambda: "came a uid-a" in told.words)
+        await news.until(lambda: "came a uid-a" in news.words)
         server.down = True
         server.disconnect()
-        await told.until(lambda: "out" in told.words)
+        await news.until(lambda: "out" in news.words)
         assert not mirror.in_step.is_set()
         server.put("b")
         server.remove("a")
         server.down = False
-        await told.until(lambda: "gone a uid-a" in told.words)
-        assert [word for word in told.words if word != "out"] == [
+        await news.until(lambda: "gone a uid-a" in news.words)
+        assert [word for word in news.words if word != "out"] == [
             "came a uid-a",
             "in step",
             "came b uid-b",
@@ -105,11 +105,11 @@ async def test_after_a_410_it_lists_again_and_notices_what_went_and_what_came_in
     server = Server()
     for name in ("stays", "went", "replaced", "changed"):
         server.put(name)
-    async with following(server) as (mirror, told):
+    async with following(server) as (mirror, news):
         server.down = True
         server.disconnect()
-        await told.until(lambda: "out" in told.words)
-        told.words.clear()
+        await news.until(lambda: "out" in news.words)
+        news.words.clear()
         server.remove("went")
         server.remove("replaced")
         server.put("replaced", uid="second")
@@ -118,7 +118,7 @@ async def test_after_a_410_it_lists_again_and_notices_what_went_and_what_came_in
         server.forget_old_versions()
         server.down = False
         await mirror.in_step.wait()
-        assert [word for word in told.words if word not in ("out", "in step")] == [
+        assert [word for word in news.words if word not in ("out", "in step")] == [
             "gone went uid-went",
             "changed changed uid-changed",
             "gone replaced uid-replaced",
@@ -132,15 +132,15 @@ async def test_after_a_410_it_lists_again_and_notices_what_went_and_what_came_in
 async def test_a_list_that_fails_says_nothing_of_what_is_there() -> None:
     server = Server()
     server.put("a")
-    async with following(server) as (mirror, told):
+    async with following(server) as (mirror, news):
         server.forget_old_versions()
         server.forbidden = True
         server.disconnect()
-        await told.until(lambda: "out" in told.words)
+        await news.until(lambda: "out" in news.words)
         asked = len(server.asked)
         while len(server.asked) < asked + 3:
             await asyncio.sleep(0)
-        assert "gone a uid-a" not in told.words
+        assert "gone a uid-a" not in news.words
         assert mirror.get("a", "default") is not None
         assert "cannot list" in mirror.why
 
@@ -149,7 +149,7 @@ async def test_a_list_that_fails_says_nothing_of_what_is_there() -> None:
 async def test_a_bookmark_moves_it_on_while_nothing_happens() -> None:
     """Without, it would ask for what the server has long forgotten, and read everything again."""
     server = Server()
-    async with following(server) as (mirror, told):
+    async with following(server) as (mirror, news):
         server.bookmark()
         while mirror.version != str(server.version):
             await asyncio.sleep(0)
@@ -157,7 +157,7 @@ async def test_a_bookmark_moves_it_on_while_nothing_happens() -> None:
         server.oldest = server.version  # all before the bookmark
         server.disconnect()
         server.put("a")
-        await told.until(lambda: "came a uid-a" in told.words)
+        await news.until(lambda: "came a uid-a" in news.words)
         assert mirror.lists == 1
 
 
@@ -167,8 +167,8 @@ async def test_a_list_longer_than_a_page_comes_whole() -> None:
     for number in range(1203):
         server.put(f"j{number}")
     cluster = server.cluster()
-    found, version = await cluster.list(JOBS)
-    assert (len(found), version, len(server.asked)) == (1203, str(server.version), 3)
+    jobs, version = await cluster.list(JOBS)
+    assert (len(jobs), version, len(server.asked)) == (1203, str(server.version), 3)
     await cluster.close()
 
 
@@ -176,31 +176,31 @@ async def test_a_list_longer_than_a_page_comes_whole() -> None:
 async def test_what_we_changed_ourselves_is_known_at_once_and_is_no_news() -> None:
     server = Server()
     server.put("a")
-    async with following(server) as (mirror, told):
+    async with following(server) as (mirror, news):
         answer = {**server.objects["a"], "metadata": {**server.objects["a"]["metadata"], "resourceVersion": "12"}}
         mirror.learn({**answer, "ours": True})
         assert mirror.objects["default/a"]["ours"]
         server.put("a", ours=True)  # version 12, by the watch
         server.put("b")
-        await told.until(lambda: "came b uid-b" in told.words)
-        assert told.words == ["came b uid-b"]
+        await news.until(lambda: "came b uid-b" in news.words)
+        assert news.words == ["came b uid-b"]
 
 
 @story
 async def test_a_watch_that_is_behind_our_own_change_takes_nothing_back_and_a_list_does() -> None:
     server = Server()
     server.put("a")
-    async with following(server) as (mirror, told):
+    async with following(server) as (mirror, news):
         meta = server.objects["a"]["metadata"]
         mirror.learn({"metadata": {**meta, "resourceVersion": "50"}, "ours": True})
         mirror.learn({"metadata": {**meta, "uid": "another's", "resourceVersion": "60"}})
         server.put("a", theirs=True)  # version 12: before ours
         server.put("b")
-        await told.until(lambda: "came b uid-b" in told.words)
+        await news.until(lambda: "came b uid-b" in news.words)
         assert mirror.objects["default/a"].get("ours")
         server.forget_old_versions()
         server.disconnect()
-        await told.until(lambda: "changed a uid-a" in told.words)
+        await news.until(lambda: "changed a uid-a" in news.words)
         assert mirror.objects["default/a"].get("theirs")
 
 
@@ -208,13 +208,13 @@ async def test_a_watch_that_is_behind_our_own_change_takes_nothing_back_and_a_li
 async def test_a_request_without_an_answer_casts_doubt_on_a_watch_that_says_nothing() -> None:
     """Behind a gateway that forgot the connection nothing breaks: such a watch was believed for 100 s."""
     server = Server()
-    async with following(server) as (mirror, told):
+    async with following(server) as (mirror, news):
         server.down = True
         with pytest.raises(Unavailable):
             await mirror.cluster.get(JOBS, "any", "default")
-        await told.until(lambda: "out" in told.words)
+        await news.until(lambda: "out" in news.words)
         server.down = False
-        await told.until(lambda: "in step" in told.words)
+        await news.until(lambda: "in step" in news.words)
         server.put("a")
-        await told.until(lambda: "came a uid-a" in told.words)
+        await news.until(lambda: "came a uid-a" in news.words)
         assert mirror.lists == 1

@@ -92,8 +92,8 @@ def test_a_label_that_only_says_that_there_are_gpus_needs_nothing() -> None:
     ],
 )
 def test_a_label_that_we_do_not_know_is_a_need(pod: Json, need: str) -> None:
-    (found,) = of(job(**pod))
-    assert need in found
+    (sentence,) = of(job(**pod))
+    assert need in sentence
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,8 @@ def test_an_offer_has_its_labels_and_the_models_that_a_map_lets_it_stand_in_for(
 
 def rewritten(manifest: Json, labels: Json | None = None, **maps: Any) -> Json:
     there = Maps("east", namespaces=(("n", "n"),), **maps)
-    found: Json = rewrite(manifest, there, labels or {}).manifest["spec"]["template"]["spec"]
-    return found
+    pod_spec: Json = rewrite(manifest, there, labels or {}).manifest["spec"]["template"]["spec"]
+    return pod_spec
 
 
 def test_terms_are_written_by_the_sites_labels() -> None:

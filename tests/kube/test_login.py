@@ -33,8 +33,8 @@ print(json.dumps({{"apiVersion": asked["apiVersion"], "kind": "ExecCredential", 
 
 
 def read(path: Path) -> Json:
-    found: Json = json.loads(path.read_text())
-    return found
+    config: Json = json.loads(path.read_text())
+    return config
 
 
 def jobs_of(access: Access, namespace: str) -> list[Json]:
@@ -73,11 +73,11 @@ def in_pod_of(
     """This process looks as if it ran in a pod of the lab, with this account: with what a kubelet puts into one."""
     folder = tmp_path / "serviceaccount"
     folder.mkdir()
-    found = read(lab.kubeconfig)["clusters"][0]["cluster"]
-    server = urlsplit(found["server"])
+    cluster = read(lab.kubeconfig)["clusters"][0]["cluster"]
+    server = urlsplit(cluster["server"])
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(server.hostname))
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
-    (folder / "ca.crt").write_bytes(base64.b64decode(found["certificate-authority-data"]))
+    (folder / "ca.crt").write_bytes(base64.b64decode(cluster["certificate-authority-data"]))
     (folder / "namespace").write_text(namespace)
     of_pod = functools.partial(KubeConfig.from_service_account, folder)
     monkeypatch.setattr(KubeConfig, "from_service_account", of_pod)
@@ -118,7 +118,7 @@ def test_a_kubeconfig_in_a_secret_is_read_with_that_account_and_no_other_secret_
     put_secret(lab, namespace, "other", kubeconfig=there)
     in_pod_of(account)
     east.apply(job(namespace))
-    assert [one["metadata"]["name"] for one in jobs_of(Access(secret="east"), namespace)] == ["there"]
+    assert [kube_job["metadata"]["name"] for kube_job in jobs_of(Access(secret="east"), namespace)] == ["there"]
     assert len(jobs_of(Access(secret=f"{namespace}/east"), namespace)) == 1
     with pytest.raises(BadInput, match=r"Secret other cannot be read .*manifests rbac --secret"):
         connect(Access(secret="other"))

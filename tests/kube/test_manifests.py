@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 
 def names(objects: list[Json]) -> set[tuple[str, str, str]]:
-    return {(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in objects}
+    return {(item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]) for item in objects}
 
 
 @pytest.mark.parametrize("role", manifests.ROLES)

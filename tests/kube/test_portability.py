@@ -28,14 +28,14 @@ def job(**pod: Any) -> Json:
 
 
 def maps(**tables: Any) -> Maps:
-    said: Json = {key: tuple(to.items()) if isinstance(to, dict) else to for key, to in tables.items()}
-    known: Json = {"namespaces": (("vision", "ml-vision"),), **said}
+    fields: Json = {key: tuple(to.items()) if isinstance(to, dict) else to for key, to in tables.items()}
+    known: Json = {"namespaces": (("vision", "ml-vision"),), **fields}
     return Maps("east", **known)
 
 
 def pod_of(manifest: Json) -> Json:
-    found: Json = manifest["spec"]["template"]["spec"]
-    return found
+    pod: Json = manifest["spec"]["template"]["spec"]
+    return pod
 
 
 def claim(name: str) -> Json:
@@ -47,7 +47,7 @@ def needs(manifest: Json) -> tuple[str, ...]:
 
 
 def why_not(manifest: Json, there: Maps) -> list[str]:
-    return [one.says for one in verdicts(manifest, there) if one.outcome in ("stays home", "never travels")]
+    return [verdict.says for verdict in verdicts(manifest, there) if verdict.outcome in ("stays home", "never travels")]
 
 
 def test_a_plain_job_goes_where_its_namespace_is_mapped_and_nowhere_else() -> None:
@@ -80,17 +80,17 @@ def test_an_image_is_mapped_by_the_longest_prefix_that_fits() -> None:
     )
     pod = pod_of(rewrite(manifest, there).manifest)
     assert pod["containers"][0]["image"] == "eu.example/v/train:1"
-    assert [one["image"] for one in pod["initContainers"]] == ["mirror.example/tools:2", "busybox"]
+    assert [container["image"] for container in pod["initContainers"]] == ["mirror.example/tools:2", "busybox"]
 
 
 @pytest.mark.parametrize(
     "image", ["registry:5000/a", "lab.internal/a", "10.0.0.7/a", "localhost/a", "hub.local:80/a/b"]
 )
 def test_an_image_of_a_private_registry_stays_home_without_a_map(image: str) -> None:
-    (said,) = why_not(job(container={"image": image}), maps())
+    (sentence,) = why_not(job(container={"image": image}), maps())
     host = image.partition("/")[0]
-    assert said.startswith(f"image {image} is not known at east; write maps: {{images: {{")
-    assert host in said
+    assert sentence.startswith(f"image {image} is not known at east; write maps: {{images: {{")
+    assert host in sentence
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_config_map_that_was_not_there_keeps_the_job_home() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod", "said"),
+    ("pod", "feature"),
     [
         ({"volumes": [{"name": "d", "hostPath": {"path": "/data"}}]}, "hostPath /data"),
         ({"hostNetwork": True}, "hostNetwork"),
@@ -193,9 +193,9 @@ def test_a_config_map_that_was_not_there_keeps_the_job_home() -> None:
         ({"resourceClaims": [{"name": "gpu"}]}, "resource claim gpu"),
     ],
 )
-def test_what_reaches_into_the_host_never_travels(pod: Json, said: str) -> None:
-    assert why_not(job(**pod), maps()) == [f"{said} reaches into the host, and that never travels."]
-    assert f"{said}, which never travels" in needs(job(**pod))
+def test_what_reaches_into_the_host_never_travels(pod: Json, feature: str) -> None:
+    assert why_not(job(**pod), maps()) == [f"{feature} reaches into the host, and that never travels."]
+    assert f"{feature}, which never travels" in needs(job(**pod))
 
 
 def test_selectors_classes_and_accounts_are_mapped_or_left_out() -> None:
@@ -260,8 +260,8 @@ TABLES: dict[str, Any] = {
 @pytest.mark.parametrize("without", [None, *TABLES, "architectures", "namespaces"])
 def test_the_engines_rule_and_the_verdicts_agree(without: str | None) -> None:
     """Whatever map is missing: a Job that the engine lets go can be rewritten, and one that it keeps cannot."""
-    told = {key: to for key, to in TABLES.items() if key != without}
-    there = maps(**told, **({without: ()} if without in ("architectures", "namespaces") else {}))
+    tables = {key: to for key, to in TABLES.items() if key != without}
+    there = maps(**tables, **({without: ()} if without in ("architectures", "namespaces") else {}))
     lets_go = all(meets(has(there), need) for need in needs(EVERYTHING))
     assert lets_go == may_go(verdicts(EVERYTHING, there)) == (without is None)
     if lets_go:
@@ -338,16 +338,16 @@ sites:
 def test_the_sites_file_says_what_a_site_has() -> None:
     text = "{namespaces: {vision: ml-vision}, config_maps: copy, secrets: {regcred: }, volumes: {scratch: emptyDir}}"
     file = parse_sites(SITES.format(maps=text).encode(), "sites.yaml")
-    (found,) = file.maps
-    assert (found.namespaces, found.copy_config_maps) == ((("vision", "ml-vision"),), True)
-    assert file.sites[0].has == has(found)
+    (site_maps,) = file.maps
+    assert (site_maps.namespaces, site_maps.copy_config_maps) == ((("vision", "ml-vision"),), True)
+    assert file.sites[0].has == has(site_maps)
     assert meets(file.sites[0].has, "config map anything")
     assert not meets(file.sites[0].has, "secret regcred")
     assert meets(file.sites[0].has, "pull secret regcred")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("{volume: {a: b}}", "unknown key 'volume'; did you mean 'volumes'?"),
         ("{volumes: {a: B_C}}", "'B_C' is not a name in Kubernetes"),
@@ -355,10 +355,10 @@ def test_the_sites_file_says_what_a_site_has() -> None:
         ("{config_maps: copied}", "config_maps"),
     ],
 )
-def test_a_mistake_in_the_maps_is_one_sentence_with_its_line(text: str, said: str) -> None:
+def test_a_mistake_in_the_maps_is_one_sentence_with_its_line(text: str, sentence: str) -> None:
     with pytest.raises(BadInput) as bad:
         parse_sites(SITES.format(maps=text).encode(), "sites.yaml")
-    assert said in str(bad.value)
+    assert sentence in str(bad.value)
     assert "sites.yaml, line 7" in str(bad.value)
 
 

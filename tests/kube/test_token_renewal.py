@@ -14,8 +14,8 @@ Json = dict[str, Any]
 
 
 def token(begins: int, ends: int, subject: str = "system:serviceaccount:penstock:penstock") -> str:
-    said = json.dumps({"sub": subject, "iat": begins, "exp": ends}).encode()
-    return f"head.{base64.urlsafe_b64encode(said).decode().rstrip('=')}.seal"
+    claims = json.dumps({"sub": subject, "iat": begins, "exp": ends}).encode()
+    return f"head.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.seal"
 
 
 class Kept:
@@ -132,4 +132,4 @@ def test_a_file_is_replaced_whole_and_for_us_alone(tmp_path: Path) -> None:
     KubeconfigFile(path).save({"users": [1]})
     assert KubeconfigFile(path).load() == {"users": [1]}
     assert path.stat().st_mode & 0o777 == 0o600
-    assert [one.name for one in tmp_path.iterdir()] == ["kubeconfig"]
+    assert [file.name for file in tmp_path.iterdir()] == ["kubeconfig"]

@@ -16,8 +16,8 @@ class Told:
         self.say = say
 
     async def send(self, request: Request) -> Response:
-        found = await self._said(request)
-        return Response(found.status_code, found.headers, await found.aread())
+        response = await self._said(request)
+        return Response(response.status_code, response.headers, await response.aread())
 
     async def open(self, request: Request, silence_s: float | None) -> Stream:  # noqa: ARG002 - a wire's own
         return _Open(await self._said(request))
@@ -37,16 +37,16 @@ class Told:
             headers={"Content-Type": request.kind},
         )
         try:
-            found = self.say(asked)
-            return await found if inspect.isawaitable(found) else found
+            answer = self.say(asked)
+            return await answer if inspect.isawaitable(answer) else answer
         except httpx2.HTTPError as error:
             raise Silent(str(error)) from error
 
 
 class _Open:
-    def __init__(self, found: httpx2.Response) -> None:
-        self.found, self.status = found, found.status_code
-        self.headers: Mapping[str, str] = found.headers
+    def __init__(self, response: httpx2.Response) -> None:
+        self.found, self.status = response, response.status_code
+        self.headers: Mapping[str, str] = response.headers
 
     async def read(self) -> bytes:
         return await self.found.aread()

@@ -57,8 +57,8 @@ def test_nodes_alike_are_one_offer_and_differences_that_matter_make_others() -> 
     ],
 )
 def test_the_model_is_read_from_every_label_that_clouds_write(labels: dict[str, str], model: str) -> None:
-    (found,) = gpus_of([node(labels, gpu=1)])
-    assert found.model == model
+    (kind,) = gpus_of([node(labels, gpu=1)])
+    assert kind.model == model
 
 
 def test_mig_slices_count_by_their_profile_whichever_way_the_operator_shows_them() -> None:
@@ -142,7 +142,7 @@ def test_a_site_is_added_to_a_file_and_every_other_line_stays() -> None:
     assert new is not None
     for line in FILE.splitlines():
         assert line in new.splitlines()
-    assert [one["name"] for one in yaml.safe_load(new)["sites"]] == ["lab", "east"]
+    assert [entry["name"] for entry in yaml.safe_load(new)["sites"]] == ["lab", "east"]
     assert new.index("# not yet: west") < new.index("- name: east") < new.index("# money")
     assert added(new, block, "east") is None
 
@@ -167,7 +167,7 @@ def test_a_file_that_is_written_otherwise_is_refused_in_one_sentence(text: str) 
 def test_what_is_missing_is_said_in_a_sentence_each() -> None:
     act = Wanted("act", "penstock", "penstock")
     nothing = SiteBlock("east", "act", "", "penstock")
-    said = missing(Survey("v1.31.2-eks-1", unseen=("nodes",), has_kueue=True), act, nothing)
+    gaps = missing(Survey("v1.31.2-eks-1", unseen=("nodes",), has_kueue=True), act, nothing)
     words = [
         "may not look at nodes",
         "needs Kubernetes 1.32",
@@ -175,7 +175,7 @@ def test_what_is_missing_is_said_in_a_sentence_each() -> None:
         "Kueue keeps quota",
         "--also",
     ]
-    assert [word in line for word, line in zip(words, said, strict=True)] == [True] * 5
+    assert [word in line for word, line in zip(words, gaps, strict=True)] == [True] * 5
     assert "Karpenter may add some" in missing(Survey("v1.35.0", node_pools=("x",)), act, RENTED)[0]
     kinds = (
         GpuNodes("", 4, 1),
@@ -187,8 +187,8 @@ def test_what_is_missing_is_said_in_a_sentence_each() -> None:
         "1 node with 4 GPUs has the taint team=a:NoSchedule",
         "2 nodes with 4 GPUs share them by time slices",
     ]
-    found = missing(Survey("v1.35.0", kinds), act, RENTED)
-    assert [word in line for word, line in zip(words, found, strict=True)] == [True] * 3
+    gaps = missing(Survey("v1.35.0", kinds), act, RENTED)
+    assert [word in line for word, line in zip(words, gaps, strict=True)] == [True] * 3
     assert [offer["gpu"] for offer in site(RENTED, Survey("v1.35.0", kinds))["offers"]] == ["GPU"]
     words = ["price of a MIG slice (1g.10gb)", "No label names", "shares them"]
     assert [word in line for word, line in zip(words, missing(FOUND, act, RENTED), strict=True)] == [True] * 3

@@ -162,8 +162,8 @@ def test_a_proxy_that_refuses_is_named_without_its_password(answer: bytes, words
         connection.sendall(answer)
 
     with listening(serve) as port:
-        step, said = broken("https://lab.example", proxy=f"http://me:secret@127.0.0.1:{port}")
-    assert (step, words in said, "secret" in said) == ("proxy", True, False), said
+        step, sentence = broken("https://lab.example", proxy=f"http://me:secret@127.0.0.1:{port}")
+    assert (step, words in sentence, "secret" in sentence) == ("proxy", True, False), sentence
 
 
 def test_a_proxy_that_is_not_there_is_named() -> None:

@@ -112,12 +112,14 @@ def test_what_is_missing_for_renting_is_said_in_a_sentence_each() -> None:
 
 
 def deployment(name: str, **notes: str) -> Json:
-    said = {f"capacity.cluster-autoscaler.kubernetes.io/{key.replace('_', '-')}": text for key, text in notes.items()}
-    return {"metadata": {"name": name, "namespace": "machines", "annotations": said}, "spec": {"replicas": 0}}
+    annotations = {
+        f"capacity.cluster-autoscaler.kubernetes.io/{key.replace('_', '-')}": text for key, text in notes.items()
+    }
+    return {"metadata": {"name": name, "namespace": "machines", "annotations": annotations}, "spec": {"replicas": 0}}
 
 
 def machines(*deployments: Json, watchman: bool = True, namespace: str = "penstock") -> RentSurvey:
-    rented = tuple(found for one in deployments if (found := rentable_machines(one)) is not None)
+    rented = tuple(group for workload in deployments if (group := rentable_machines(workload)) is not None)
     plugins = ("kube-system/nvidia-device-plugin",)
     return RentSurvey(
         cluster_api=MachineSurvey(served=True, machines=rented, watchman=watchman, namespace=namespace), plugins=plugins
