@@ -42,9 +42,9 @@ def story(at: str) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Calla
         def test(*args: Any, **kwargs: Any) -> None:
             run(clock(at), lambda now: tell(now, *args, **kwargs))
 
-        told = inspect.signature(tell)
-        fixtures = list(told.parameters.values())[1:]  # pytest would take the clock for one
-        test.__signature__ = told.replace(parameters=fixtures)  # type: ignore[attr-defined]  # that is how one says it
+        signature = inspect.signature(tell)
+        fixtures = list(signature.parameters.values())[1:]  # pytest would take the clock for one
+        test.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]  # that is how one says it
         return test
 
     return wrap
@@ -110,13 +110,13 @@ class Living:
 
     def state(self) -> State:
         """What the record says, and what must always be true of it."""
-        found = replay((row.at, row.inputs, row.outputs) for row in self.journal.read()).state
-        check(found)
-        return found
+        state = replay((row.at, row.inputs, row.outputs) for row in self.journal.read()).state
+        check(state)
+        return state
 
 
-def given(now: VirtualClock, *told: Told, runs: Mapping[str, str] | None = None, journal: Any = None) -> Living:
-    facts = [fact(0) for fact in told]
+def given(now: VirtualClock, *undated: Told, runs: Mapping[str, str] | None = None, journal: Any = None) -> Living:
+    facts = [fact(0) for fact in undated]
     if not any(isinstance(fact, e.PolicySet) for fact in facts):
         facts.append(policy()(0))
     return Living(now, facts, runs or {}, journal or MemoryJournal())

@@ -94,12 +94,12 @@ def test_a_jobs_label_cannot_book_to_a_team_that_is_not_its_namespaces() -> None
 
 def test_another_teams_data_set_is_as_unknown_as_one_that_does_not_exist() -> None:
     door = Door(data={"scans": ("vision",), "common": ()})
-    said = []
+    refusals = []
     for name in ("scans", "nothing"):
         with pytest.raises(NotAdmitted) as refused:
             door.admission.check(JobSpec(1, team="speech", data=(name,)))
-        said.append((refused.value.reason, str(refused.value).replace(name, "NAME")))
-    assert said[0] == said[1]
+        refusals.append((refused.value.reason, str(refused.value).replace(name, "NAME")))
+    assert refusals[0] == refusals[1]
     assert door.answer(JobSpec(1, team="vision", data=("scans", "common"))) == ""
     assert door.answer(JobSpec(1, team="speech", data=("common",))) == ""
 

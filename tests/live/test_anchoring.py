@@ -26,21 +26,21 @@ class Told:
 
 
 def test_after_ten_minutes_or_many_steps_and_only_if_there_is_something_new(tmp_path: Path) -> None:
-    told = Told(tmp_path / "anchors")
-    assert told.after(60, "") == []
-    assert told.after(0, "1:aa") == ["1:aa"]
-    assert told.after(9, "2:bb") == ["1:aa"]
-    assert told.after(1, "3:cc") == ["1:aa", "3:cc"]
-    assert told.after(60, "3:cc") == ["1:aa", "3:cc"]
-    assert told.after(10, "4:dd")[2:] == ["4:dd"]
-    assert told.after(1, f"{3 + EVERY_STEPS}:ee")[3:] == []
-    assert told.after(1, f"{4 + EVERY_STEPS}:ff")[3:] == [f"{4 + EVERY_STEPS}:ff"]
+    anchors = Told(tmp_path / "anchors")
+    assert anchors.after(60, "") == []
+    assert anchors.after(0, "1:aa") == ["1:aa"]
+    assert anchors.after(9, "2:bb") == ["1:aa"]
+    assert anchors.after(1, "3:cc") == ["1:aa", "3:cc"]
+    assert anchors.after(60, "3:cc") == ["1:aa", "3:cc"]
+    assert anchors.after(10, "4:dd")[2:] == ["4:dd"]
+    assert anchors.after(1, f"{3 + EVERY_STEPS}:ee")[3:] == []
+    assert anchors.after(1, f"{4 + EVERY_STEPS}:ff")[3:] == [f"{4 + EVERY_STEPS}:ff"]
 
 
 def test_a_file_that_cannot_be_written_is_an_alarm_until_it_can(tmp_path: Path) -> None:
-    told = Told(tmp_path / "folder" / "anchors")
-    told.after(10, "1:aa")
-    assert "could not be anchored" in told.alarms[f"anchor {told.file}"]
-    told.file.parent.mkdir()
-    assert told.after(10, "2:bb") == ["2:bb"]
-    assert told.alarms[f"anchor {told.file}"] == ""
+    anchors = Told(tmp_path / "folder" / "anchors")
+    anchors.after(10, "1:aa")
+    assert "could not be anchored" in anchors.alarms[f"anchor {anchors.file}"]
+    anchors.file.parent.mkdir()
+    assert anchors.after(10, "2:bb") == ["2:bb"]
+    assert anchors.alarms[f"anchor {anchors.file}"] == ""

@@ -19,39 +19,39 @@ from tests.live.test_snapshot import crowded
 pytestmark = pytest.mark.skipif(not background_snapshot.FORKS, reason=Part.LINUX)
 
 
-def ended(one: BackgroundSnapshot) -> None:
+def ended(background: BackgroundSnapshot) -> None:
     """Wait for it, and leave the rest to `done`."""
-    os.waitid(os.P_PID, one.child, os.WEXITED | os.WNOWAIT)
+    os.waitid(os.P_PID, background.child, os.WEXITED | os.WNOWAIT)
 
 
 def test_what_is_decided_meanwhile_is_not_in_it() -> None:
-    engine, one = crowded(50), BackgroundSnapshot()
+    engine, background = crowded(50), BackgroundSnapshot()
     number, digest = engine.state.steps, engine.state.digest()
-    one.begin(engine.state)
+    background.begin(engine.state)
     engine.handle(e.JobSubmitted(2, 50, "late", JobSpec(1)))
-    ended(one)
-    found = one.done()
-    assert found is not None
-    assert found[0] == number
-    assert snapshot.unpack(found[1]).digest() == digest != engine.state.digest()
-    assert one.done() is None
+    ended(background)
+    result = background.done()
+    assert result is not None
+    assert result[0] == number
+    assert snapshot.unpack(result[1]).digest() == digest != engine.state.digest()
+    assert background.done() is None
 
 
 def test_a_copy_that_fails_is_no_snapshot() -> None:
-    engine, one = Engine(), BackgroundSnapshot()
+    engine, background = Engine(), BackgroundSnapshot()
     engine.state.jobs["x"] = lambda: None  # type: ignore[assignment]  # what cannot be written down
-    one.begin(engine.state)
-    ended(one)
-    assert one.done() is None
-    assert one.child == 0
+    background.begin(engine.state)
+    ended(background)
+    assert background.done() is None
+    assert background.child == 0
 
 
 def test_one_that_is_given_up_leaves_nothing_behind() -> None:
-    one = BackgroundSnapshot()
-    one.begin(State())
-    child = one.child
-    one.give_up()
-    assert one.done() is None
+    background = BackgroundSnapshot()
+    background.begin(State())
+    child = background.child
+    background.give_up()
+    assert background.done() is None
     with pytest.raises(ChildProcessError):
         os.waitpid(child, 0)
 

@@ -9,8 +9,8 @@ def test_two_caps_in_one_batch_each_say_what_was_before() -> None:
     state = State()
     state.ledger.set_cap("org", 5, None)
     before = Before(state)
-    told = [before.told(e.CapSet(1, "org", cap, rate, by="ada")) for cap, rate in ((7, None), (None, 3), (None, None))]
-    assert [(fact.before_per_period, fact.before_per_hour) for fact in told if isinstance(fact, e.CapSet)] == [
+    facts = [before.told(e.CapSet(1, "org", cap, rate, by="ada")) for cap, rate in ((7, None), (None, 3), (None, None))]
+    assert [(fact.before_per_period, fact.before_per_hour) for fact in facts if isinstance(fact, e.CapSet)] == [
         (5, None),
         (7, None),
         (None, 3),

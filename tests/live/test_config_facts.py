@@ -24,9 +24,9 @@ class Penstock:
         return ledger.caps.get("org"), ledger.rate_caps.get("org")
 
     def start(self, file: Cap | None, accept: bool = False) -> list[str]:
-        said = () if file in (None, (None, None)) else (e.CapSet(0, "org", *file, from_file=True),)
-        self.hear(*news(self.engine.state, said, (), accept_raised_caps=accept))
-        return [raised.says for raised in raised_caps(self.engine.state, said).values()]
+        caps = () if file in (None, (None, None)) else (e.CapSet(0, "org", *file, from_file=True),)
+        self.hear(*news(self.engine.state, caps, (), accept_raised_caps=accept))
+        return [raised.says for raised in raised_caps(self.engine.state, caps).values()]
 
     def sets(self, cap: Cap) -> None:
         self.hear(e.CapSet(0, "org", *cap))
@@ -55,8 +55,8 @@ def test_no_start_raises_a_cap_and_each_raise_is_named_until_somebody_accepts_it
         named = penstock.start(cap)
         after, file = penstock.in_force, cap or (None, None)
         assert all(map(at_most, after, before))
-        told = penstock.engine.state.ledger.file_caps.get("org", (None, None))
-        assert bool(named) == (told != file)
+        kept = penstock.engine.state.ledger.file_caps.get("org", (None, None))
+        assert bool(named) == (kept != file)
         penstock.start(cap)
         assert penstock.in_force == after  # the same file again changes nothing
     last = history[-1][1] if history and history[-1][0] == "file" else (MICRO, None)

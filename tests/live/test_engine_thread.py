@@ -11,7 +11,7 @@ LIMIT_S = 60
 
 
 def test_calls_run_one_after_the_other_in_one_thread() -> None:
-    async def told() -> list[tuple[int, str]]:
+    async def scenario() -> list[tuple[int, str]]:
         thread = EngineThread()
         answers = await asyncio.gather(*(thread.call(where, n) for n in range(5)))
         thread.shutdown()
@@ -20,11 +20,11 @@ def test_calls_run_one_after_the_other_in_one_thread() -> None:
     def where(number: int) -> tuple[int, str]:
         return number, threading.current_thread().name
 
-    assert asyncio.run(told()) == [(n, "penstock-engine") for n in range(5)]
+    assert asyncio.run(scenario()) == [(n, "penstock-engine") for n in range(5)]
 
 
 def test_an_error_goes_to_whoever_asked_and_the_thread_goes_on() -> None:
-    async def told() -> int:
+    async def scenario() -> int:
         thread = EngineThread()
         with pytest.raises(ZeroDivisionError):
             await thread.call(lambda: 1 // 0)
@@ -32,11 +32,11 @@ def test_an_error_goes_to_whoever_asked_and_the_thread_goes_on() -> None:
         thread.shutdown()
         return answer
 
-    assert asyncio.run(told()) == 2
+    assert asyncio.run(scenario()) == 2
 
 
 def test_who_is_cancelled_before_its_turn_is_not_called_and_who_works_is_not_disturbed() -> None:
-    async def told() -> list[str]:
+    async def scenario() -> list[str]:
         thread, begun, go_on, done = EngineThread(), threading.Event(), threading.Event(), list[str]()
 
         def first() -> None:
@@ -54,7 +54,7 @@ def test_who_is_cancelled_before_its_turn_is_not_called_and_who_works_is_not_dis
         thread.shutdown()
         return done
 
-    assert asyncio.run(told()) == ["first", "last"]
+    assert asyncio.run(scenario()) == ["first", "last"]
 
 
 def test_a_loop_that_is_closed_is_not_told_and_the_thread_ends() -> None:

@@ -34,15 +34,16 @@ NOTHING = Work(())
 async def test_row_1_fifty_submits_at_once_against_a_budget_for_ten(clock: VirtualClock) -> None:
     """Exactly ten holds; forty wait for money, naming the scope."""
     world = given(clock, offer("cloud", price="1", sizes=(1,)), policy(least_lease_ms=12 * HOUR))
-    one = -(-usd("1") * (12 * 60 + 2) // 60) + 1  # twelve hours and two minutes of grace, and a micro-unit for rounding
-    world.facts.append(e.CapSet(0, "team:a", 10 * one + one // 2))
+    # Twelve hours and two minutes of grace, and a micro-unit for rounding.
+    per_lease = -(-usd("1") * (12 * 60 + 2) // 60) + 1
+    world.facts.append(e.CapSet(0, "team:a", 10 * per_lease + per_lease // 2))
     async with world.up() as plane:
         await asyncio.gather(*(plane.submit(job(gpus=1, team="a"), NOTHING) for _ in range(50)))
         await world.until("09:01")
         state = world.state()
         assert len(state.ledger.leases) == 10
-        (budget,) = [one for one in plane.view.budgets if one.scope == "team:a"]
-        assert (budget.held, budget.spent) == (10 * one, 0)
+        (budget,) = [row for row in plane.view.budgets if row.scope == "team:a"]
+        assert (budget.held, budget.spent) == (10 * per_lease, 0)
     denied = [event.because for event in world.events(e.WaitPromised)]
     assert [(because.kind, because.scope) for because in denied] == [("CapBinds", "team:a")] * 40
     assert len(world.world.nodes) == 10
@@ -223,7 +224,7 @@ def test_row_29_the_wall_clock_steps(by: Millis) -> None:
     """Nothing expires before sites were read again, and `at` never falls."""
 
     @story("09:00")
-    async def told(virtual: VirtualClock) -> None:
+    async def scenario(virtual: VirtualClock) -> None:
         clock = Steppable(virtual)
         world = given(clock, offer("cloud", price="1"), cap("org", "1000"), runs={"j0": "20h"})
         cloud = world.drivers["cloud"] = Watched("cloud", world.stage)
@@ -247,7 +248,7 @@ def test_row_29_the_wall_clock_steps(by: Millis) -> None:
             assert len(world.events(e.ClockJumped)) == 1
         world.state()
 
-    told()
+    scenario()
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
@@ -257,7 +258,7 @@ def test_row_29_what_ends_while_the_clock_is_in_doubt_is_charged_by_the_time_tha
     """Charged at once, a job that ended during a pause of the machine would cost minutes instead of hours."""
 
     @story("09:00")
-    async def told(virtual: VirtualClock) -> None:
+    async def scenario(virtual: VirtualClock) -> None:
         clock = Steppable(virtual)
         world = given(clock, offer("cloud", price="1"), cap("org", "1000"), runs={"j0": "5m"})
         async with world.up() as plane:
@@ -274,7 +275,7 @@ def test_row_29_what_ends_while_the_clock_is_in_doubt_is_charged_by_the_time_tha
             assert len(world.events(e.ClockJumped)) == (0 if comes_back else 1)
         world.state()
 
-    told()
+    scenario()
 
 
 class Poisoned(BuiltInRules):

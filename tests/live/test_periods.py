@@ -65,7 +65,7 @@ def test_periods_never_overlap_nor_leave_gaps_whatever_zones_are_told_in_whateve
             ledger.open_period(opened.starts_at, opened.ends_at, opened.period)
         periods = ledger.periods
         assert periods[: len(before)] == before  # what was planned stays
-        assert all(one[1] == other[0] for one, other in pairwise(periods))
+        assert all(earlier[1] == other[0] for earlier, other in pairwise(periods))
         assert all(20 * DAY < ends - starts < 40 * DAY for starts, ends, _ in periods)
         assert len({name for *_, name in periods}) == len(periods)
         assert periods[-1][0] > now  # a whole one ahead

@@ -23,8 +23,8 @@ NOTHING = Work(())
 async def test_a_job_is_durable_when_it_is_answered_and_runs_to_its_end(clock: VirtualClock) -> None:
     world = given(clock, site("lab"), runs={"j0": "20m"})
     async with world.up() as plane:
-        told = await plane.submit(job(), Work(("train",)))
-        assert (told.answer, told.again) == ("j0", False)
+        accepted = await plane.submit(job(), Work(("train",)))
+        assert (accepted.answer, accepted.again) == ("j0", False)
         assert [event.job for event in world.events(e.JobSubmitted)] == ["j0"]
         await world.until("09:10")
         assert plane.view.running == 1
@@ -39,9 +39,9 @@ async def test_what_comes_together_is_one_row(clock: VirtualClock) -> None:
     world = given(clock, site("lab"))
     async with world.up() as plane:
         before = plane.number
-        told = await asyncio.gather(*(plane.submit(job(), NOTHING) for _ in range(64)))
-        assert {answer.number for answer in told} == {before + 1}
-        assert [answer.answer for answer in told] == [f"j{k}" for k in range(64)]
+        answers = await asyncio.gather(*(plane.submit(job(), NOTHING) for _ in range(64)))
+        assert {answer.number for answer in answers} == {before + 1}
+        assert [answer.answer for answer in answers] == [f"j{k}" for k in range(64)]
 
 
 @story("09:00")
@@ -49,9 +49,9 @@ async def test_a_key_is_answered_once_and_the_same_for_ever(clock: VirtualClock)
     """FAULTS 14, as far as the plane: the same submit many times, at once and later, is one job."""
     world = given(clock, site("lab"))
     async with world.up() as plane:
-        told = await asyncio.gather(*(plane.submit(job(), NOTHING, key="k", body="b") for _ in range(20)))
-        assert {answer.answer for answer in told} == {"j0"}
-        assert sorted(answer.again for answer in told) == [False] + [True] * 19
+        answers = await asyncio.gather(*(plane.submit(job(), NOTHING, key="k", body="b") for _ in range(20)))
+        assert {answer.answer for answer in answers} == {"j0"}
+        assert sorted(answer.again for answer in answers) == [False] + [True] * 19
         with pytest.raises(KeyReused):
             await plane.submit(job(), NOTHING, key="k", body="another")
     async with world.up() as plane:
@@ -185,11 +185,11 @@ async def test_a_site_out_of_reach_is_lost_and_back_and_nothing_there_is_given_u
         await world.until("09:10")
         lab.error = Unreachable("no route")
         await world.until("09:15")
-        assert [one.reachable for one in plane.view.sites] == [False]
+        assert [row.reachable for row in plane.view.sites] == [False]
         assert [alarm.kind for alarm in plane.view.alarms] == ["site"]
         lab.error = None
         await world.until("09:17")
-        assert [one.reachable for one in plane.view.sites] == [True]
+        assert [row.reachable for row in plane.view.sites] == [True]
         assert plane.view.running == 1
         await world.until("10:00")
     assert [type(event).__name__ for event in world.events(e.SiteLost, e.SiteBack, e.AttemptLost, e.AttemptEnded)] == [
@@ -385,7 +385,7 @@ async def test_a_site_that_is_no_longer_set_up_is_out_of_reach(clock: VirtualClo
     del world.drivers["other"]
     world.facts = [fact for fact in world.facts if not (isinstance(fact, e.SiteJoined) and fact.site.id == "other")]
     async with world.up() as plane:
-        assert [one.id for one in plane.view.sites if not one.reachable] == ["other"]
+        assert [row.id for row in plane.view.sites if not row.reachable] == ["other"]
 
 
 @story("09:00")
@@ -409,13 +409,13 @@ async def test_plan_says_what_the_next_submission_is_told_and_changes_nothing(cl
         before = plane.sequencer.state_now().digest()
         free = await plane.plan(job(run="3h"))
         assert (free.answer, free.offer) == ("start", "lab")
-        assert [(one.offer.id, one.fits_now, one.cost) for one in free.choices] == [
+        assert [(choice.offer.id, choice.fits_now, choice.cost) for choice in free.choices] == [
             ("lab", True, 0),
             ("cloud", True, 48_000_000),
         ]
         wide = await plane.plan(job(gpus=9, run="3h", team="poor"))
         assert (wide.answer, wide.until_ms) == ("wait", span("10m"))  # though it can never fit: so this policy is
-        assert [(one.offer, one.rule) for one in wide.excluded] == [("lab", "too wide: at most 8 GPUs there")]
+        assert [(row.offer, row.rule) for row in wide.excluded] == [("lab", "too wide: at most 8 GPUs there")]
         assert getattr(wide.choices[0].denied, "scope", "") == "team:poor"
         assert plane.sequencer.state_now().digest() == before
         await plane.submit(job(run="3h"), NOTHING)

@@ -137,8 +137,8 @@ async def test_a_file_that_would_strand_running_jobs_names_them_and_does_nothing
             (closed, "the offer is closed", "sites.yaml:12"),
             (moved, "data class personal may not go to cloud", "built in"),
         ):
-            told = (LAB + file + rest).encode()
-            done = await here.changes.apply(told, "etc/sites.yaml", strand=False)
+            text = (LAB + file + rest).encode()
+            done = await here.changes.apply(text, "etc/sites.yaml", strand=False)
             assert done == SitesOutcome(
                 changed=False,
                 changes=(),

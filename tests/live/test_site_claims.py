@@ -252,9 +252,9 @@ OURS = {"lab": KeptClaim("lab", "new", "old", "here")}
     ],
 )
 def test_what_a_site_may_object(seen: SeenClaim, why: str) -> None:
-    said = objection("lab", seen, OURS, "here", 3, by_path=True)
-    assert why in said
-    assert bool(said) is bool(why)
+    sentence = objection("lab", seen, OURS, "here", 3, by_path=True)
+    assert why in sentence
+    assert bool(sentence) is bool(why)
 
 
 def test_a_folder_that_is_not_there_is_doubted_only_by_a_journal_that_moved() -> None:

@@ -29,7 +29,7 @@ class Slow(BuiltInRules):
 
 
 def test_the_loop_answers_while_the_engine_thinks() -> None:
-    async def told() -> None:
+    async def scenario() -> None:
         rules = Slow()
         setup = Setup(opening=(site("lab")(0), e.PolicySet(0, 0, Policy("p"))), rules=rules)
         plane = Plane(MemoryJournal(), {}, setup)
@@ -45,4 +45,4 @@ def test_the_loop_answers_while_the_engine_thinks() -> None:
             assert (await submitting).answer == "j0"
             await plane.stop()
 
-    asyncio.run(told())
+    asyncio.run(scenario())

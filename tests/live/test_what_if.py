@@ -40,9 +40,9 @@ def test_the_engine_decides_what_its_copy_said(jobs: int) -> None:
     submitted, digest = one_more(engine), engine.state.digest()
     question = Question(engine.state, lambda copy: planned(copy, submitted))
     assert bool(question.child) == (jobs == MANY and background_snapshot.FORKS)
-    found = asyncio.run(question.answer())
+    answer = asyncio.run(question.answer())
     assert engine.state.digest() == digest
-    assert found.decision == engine.handle(submitted).outputs[-1]
+    assert answer.decision == engine.handle(submitted).outputs[-1]
 
 
 @forks
@@ -124,7 +124,7 @@ async def busy(rules: BuiltInRules) -> Plane:
 
 @forks
 def test_others_submit_and_look_while_a_plan_is_made(tmp_path: Path) -> None:
-    async def told() -> None:
+    async def scenario() -> None:
         rules = Stubborn(tmp_path)
         async with asyncio.timeout(LIMIT_S):
             plane = await busy(rules)
@@ -138,7 +138,7 @@ def test_others_submit_and_look_while_a_plan_is_made(tmp_path: Path) -> None:
             assert (await planning).answer == "wait"
             await plane.stop()
 
-    asyncio.run(told())
+    asyncio.run(scenario())
 
 
 def test_a_plan_that_cannot_be_made_is_said_so_and_the_plane_goes_on() -> None:
@@ -148,7 +148,7 @@ def test_a_plan_that_cannot_be_made_is_said_so_and_the_plane_goes_on() -> None:
                 raise ValueError("odd")
             return super().verdict(asked)
 
-    async def told() -> None:
+    async def scenario() -> None:
         async with asyncio.timeout(LIMIT_S):
             plane = await busy(Broken())
             with pytest.raises(NotReady, match=r"The plan could not be made \(ValueError: odd\)"):
@@ -157,4 +157,4 @@ def test_a_plan_that_cannot_be_made_is_said_so_and_the_plane_goes_on() -> None:
             assert (await plane.submit(job(), Work(()))).answer == "j1"
             await plane.stop()
 
-    asyncio.run(told())
+    asyncio.run(scenario())

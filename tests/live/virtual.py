@@ -50,9 +50,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         while self._scheduled and self._scheduled[0]._cancelled:
             self._timer_cancelled_count -= 1
             heappop(self._scheduled)._scheduled = False
-        waits = next((one for one in (*self.quiet, *self.last) if not one.done()), None)
-        self.quiet = [one for one in self.quiet if one is not waits and not one.done()]
-        self.last = [one for one in self.last if one is not waits and not one.done()]
+        waits = next((future for future in (*self.quiet, *self.last) if not future.done()), None)
+        self.quiet = [future for future in self.quiet if future is not waits and not future.done()]
+        self.last = [future for future in self.last if future is not waits and not future.done()]
         if waits is not None:
             waits.set_result(None)
         elif self._scheduled:
