@@ -52,7 +52,7 @@ getattr(test_gate, what)(trace, int(nodes), last)
 def ours(
     jobs: Sequence[TraceJob], nodes: int, name: str, knob: str = "0.25", journal: BulkJournal | None = None
 ) -> Starts:
-    found: dict[str, tuple[int, bool]] = {}
+    starts: dict[str, tuple[int, bool]] = {}
     zero = jobs[0].submit_at
 
     def see(step: Step, _: Engine) -> None:
@@ -60,11 +60,11 @@ def ours(
             journal.append(step)
         for event in step.outputs:
             if isinstance(event, StartPromised):
-                assert event.job not in found, "no baseline moves anything"
-                found[event.job] = (event.at - zero, event.hold is not None)
+                assert event.job not in starts, "no baseline moves anything"
+                starts[event.job] = (event.at - zero, event.hold is not None)
 
     run(yardstick(jobs, nodes), policy(name, knob, jobs), see)
-    return [found[job.id] for job in jobs]
+    return [starts[job.id] for job in jobs]
 
 
 # --- the yardstick, in the fewest words ------------------------------------------------------------------------------
@@ -83,10 +83,10 @@ def naive(jobs: Sequence[TraceJob], nodes: int, name: str, knob: str = "0.25") -
         now = min(
             [end for end, _ in running] + [arrive[j] for j in coming[:1]] + [arrive[j] + patience[j] for j in waiting]
         )
-        for _, slots in [one for one in running if one[0] <= now]:
+        for _, slots in [entry for entry in running if entry[0] <= now]:
             for node, gpus in slots:
                 free[node] += gpus
-        running = [one for one in running if one[0] > now]
+        running = [entry for entry in running if entry[0] > now]
         for j in [j for j in waiting if arrive[j] + patience[j] <= now]:
             starts[j] = (now, True)
             waiting.remove(j)
@@ -179,13 +179,13 @@ def test_with_a_journal_nothing_changes_and_it_replays_and_is_decided_the_same(n
 
 def through_journal(jobs: Sequence[TraceJob], nodes: int, name: str, path: Path) -> Starts:
     with BulkJournal(str(path), group=5_000) as journal:
-        found = ours(jobs, nodes, name, journal=journal)
+        starts = ours(jobs, nodes, name, journal=journal)
     rows = list(read(str(path)))
     check(replay((row.at, row.inputs, row.outputs) for row in rows).state)
     verdict = redecide(rows, most=1)
     assert verdict.first == ()
     assert verdict.steps == len(rows)
-    return found
+    return starts
 
 
 # --- recorded traces -------------------------------------------------------------------------------------------------

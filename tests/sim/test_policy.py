@@ -46,14 +46,14 @@ def test_nobody_is_delayed_by_more_than_a_day_because_of_us() -> None:
 def test_at_worst_holds_for_eight_to_nineteen_of_twenty() -> None:
     """Of the jobs that were told: those that started on owned GPUs, and those that outlived what they were told."""
     steps, _ = lived(jobs=6_000)
-    told: dict[str, tuple[int, int]] = {}
+    forecasts: dict[str, tuple[int, int]] = {}
     held = missed = 0
     for step in steps:
         for event in step.outputs:
             if type(event) is e.WaitPromised and isinstance(event.because, WaitWorth):
-                told[event.job] = (event.at, event.because.worst_ms)
-            elif type(event) is e.StartPromised and event.job in told:
-                at, worst = told.pop(event.job)
+                forecasts[event.job] = (event.at, event.because.worst_ms)
+            elif type(event) is e.StartPromised and event.job in forecasts:
+                at, worst = forecasts.pop(event.job)
                 missed += event.at - at > worst
                 held += bool(event.slots) and event.at - at <= worst
     assert held + missed > 300

@@ -86,9 +86,9 @@ def test_the_frontier_falls_and_is_convex() -> None:
 
 
 def test_corners_are_the_upper_envelope_of_all_lines() -> None:
-    found = [LowerLine(0.0, 2.0), LowerLine(1.0, 8.0), LowerLine(2.0, 8.5), LowerLine(5.0, 12.0)]
+    lines = [LowerLine(0.0, 2.0), LowerLine(1.0, 8.0), LowerLine(2.0, 8.5), LowerLine(5.0, 12.0)]
     # The line of value 2 is below the others everywhere and leaves no corner.
-    assert bound.corners(found, jobs=2) == [FrontierPoint(0.0, 12.0), FrontierPoint(0.5, 7.0), FrontierPoint(3.0, 2.0)]
+    assert bound.corners(lines, jobs=2) == [FrontierPoint(0.0, 12.0), FrontierPoint(0.5, 7.0), FrontierPoint(3.0, 2.0)]
 
 
 def test_a_worthless_hour_is_refused() -> None:

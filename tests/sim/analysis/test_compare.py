@@ -106,25 +106,25 @@ def test_an_unknown_policy_is_refused_with_the_ones_there_are() -> None:
 
 def test_processes_answer_as_one_does_and_in_the_order_asked() -> None:
     cases, lines = [case(60), case(40, name="other", seed=2)], lines_for(["compute", "constant"], ["0.1", "1"])
-    told: list[int] = []
+    advances: list[int] = []
     alone = measure(cases, lines, workers=1)
-    together = measure(cases, lines, workers=2, advance=told.append)
+    together = measure(cases, lines, workers=2, advance=advances.append)
     assert [plain(c) for c in together] == [plain(c) for c in alone]
     assert [(p.report.policy, p.report.knob) for p in together[1].points] == lines
-    assert sum(told) == 2 * (len(lines) + 1)
+    assert sum(advances) == 2 * (len(lines) + 1)
 
 
 @pytest.mark.parametrize("costs", ["l0", "l1", "l2"])
 def test_no_policy_beats_the_bound(costs: Costs) -> None:
-    (found,) = measure([case(costs=costs)], lines_for(CONTENDERS, ["0.1", "1"]))
-    assert found.bound is not None
-    for point in found.points:
-        assert point.cost + 0.01 >= found.bound.at(point.report.mean_delay_h)
+    (result,) = measure([case(costs=costs)], lines_for(CONTENDERS, ["0.1", "1"]))
+    assert result.bound is not None
+    for point in result.points:
+        assert point.cost + 0.01 >= result.bound.at(point.report.mean_delay_h)
 
 
 def test_a_deferred_gpu_hour_costs_as_much_as_a_rented_one() -> None:
-    (found,) = measure([case()], lines_for(["constant"], ["5"]), with_bound=False)
-    point = found.of("constant")[0]
+    (result,) = measure([case()], lines_for(["constant"], ["5"]), with_bound=False)
+    point = result.of("constant")[0]
     assert point.report.deferred_gpu_hours > 0
     assert point.cost == pytest.approx(point.report.cloud_cost + 2.5 * point.report.deferred_gpu_hours, abs=0.01)
 
@@ -138,32 +138,32 @@ def test_the_bound_counts_every_job_of_an_array() -> None:
     array = TraceJob("a", 0, 2 * HOUR, JobSpec(8, count=3))
     last = TraceJob("z", 9 * HOUR, HOUR, JobSpec(1))
     scenario = yardstick([array, last], 1)
-    (found,) = measure([Case("t", scenario, 1, "l0", "e0")], lines_for(["nowait"]))
-    assert found.bound is not None
+    (result,) = measure([Case("t", scenario, 1, "l0", "e0")], lines_for(["nowait"]))
+    assert result.bound is not None
     hours = bound.frontier([0, 0, 0, 9 * HOUR], [2 * HOUR] * 3 + [HOUR], [8, 8, 8, 1], 8)
-    assert found.bound.corners == tuple((h.mean_delay_h, round(h.cloud_gpu_hours * 2.5, 2)) for h in hours)
+    assert result.bound.corners == tuple((h.mean_delay_h, round(h.cloud_gpu_hours * 2.5, 2)) for h in hours)
     assert owned_gpus(scenario) == 8
 
 
 def test_a_record_holds_every_field_of_every_report() -> None:
-    (found,) = measure([case(40)], lines_for(["constant"], ["0.1"]))
-    record = as_record(found)
+    (result,) = measure([case(40)], lines_for(["constant"], ["0.1"]))
+    record = as_record(result)
     assert all(set(get_type_hints(Report)) <= set(point) for point in record["points"])
     assert {"cost", "bound_cost", "saving_closed", "seconds"} <= set(record["points"][0])
     assert record["bound"]["corners"][0][0] == 0.0
-    assert as_record(replace_bound(found, None))["bound"] is None
+    assert as_record(replace_bound(result, None))["bound"] is None
 
 
 # ---- numbers in words -----------------------------------------------------------------------------------------------
 
 
 def test_the_lede_says_who_pays_how_much_less_at_the_same_delay() -> None:
-    found = made(nowait=[(0, 1000)], constant=[(0.1, 900), (0.4, 600)], compute=[(0.2, 500)])
-    assert lede(found) == (
+    result = made(nowait=[(0, 1000)], constant=[(0.1, 900), (0.4, 600)], compute=[(0.2, 500)])
+    assert lede(result) == (
         "Bursting at once costs $1,000. At the same mean delay of 12 min, compute pays $500, 33 % less than constant; "
         "no schedule could pay less than $200."
     )
-    assert pictured(found).title == "month: a mean delay of 12 min saves 50 % of the cost"
+    assert pictured(result).title == "month: a mean delay of 12 min saves 50 % of the cost"
 
 
 def test_the_lede_says_more_where_it_is_more_and_no_difference_where_there_is_none() -> None:
@@ -181,10 +181,10 @@ def test_the_lede_compares_only_at_a_delay_that_both_reach() -> None:
 
 
 def test_the_lede_says_nothing_of_a_bound_that_was_not_asked_for() -> None:
-    found = replace_bound(made(nowait=[(0, 1000)], compute=[(0.2, 500)]), None)
-    assert lede(found) == "Bursting at once costs $1,000. At a mean delay of 12 min, compute pays $500."
-    assert pictured(found).note == ""
-    assert row(found, found.points[1])["closed"] == "-"
+    result = replace_bound(made(nowait=[(0, 1000)], compute=[(0.2, 500)]), None)
+    assert lede(result) == "Bursting at once costs $1,000. At a mean delay of 12 min, compute pays $500."
+    assert pictured(result).note == ""
+    assert row(result, result.points[1])["closed"] == "-"
 
 
 def test_the_title_promises_no_saving_where_there_is_none() -> None:
@@ -194,24 +194,24 @@ def test_the_title_promises_no_saving_where_there_is_none() -> None:
 
 
 def test_ours_is_what_the_lede_speaks_of_and_is_held_against_the_best_of_the_others() -> None:
-    found = made(nowait=[(0, 1000)], compute=[(0.2, 500)], constant=[(0.1, 800)], penstock=[(0.2, 300)])
-    assert "penstock pays $300, 40 % less than compute" in lede(found)
+    result = made(nowait=[(0, 1000)], compute=[(0.2, 500)], constant=[(0.1, 800)], penstock=[(0.2, 300)])
+    assert "penstock pays $300, 40 % less than compute" in lede(result)
 
 
 def test_the_saving_is_counted_against_the_bound_at_the_same_delay() -> None:
-    found = made(nowait=[(0, 1000)], compute=[(0.5, 600), (2, 600)])
-    assert [found.saving_closed(point) for point in found.points] == [0.0, 400 / 850, 0.4]
-    assert [row(found, point)["closed"] for point in found.points] == ["-", "47 %", "40 %"]
+    result = made(nowait=[(0, 1000)], compute=[(0.5, 600), (2, 600)])
+    assert [result.saving_closed(point) for point in result.points] == [0.0, 400 / 850, 0.4]
+    assert [row(result, point)["closed"] for point in result.points] == ["-", "47 %", "40 %"]
 
 
 def test_what_an_hour_of_delay_saved_is_counted_from_the_same_policys_point_with_less_delay() -> None:
-    found = made(nowait=[(0, 1000)], compute=[(2, 400), (0.5, 600)], penstock=[(1, 500)])
-    assert [row(found, point)["hour"] for point in found.points] == ["-", "$26.67", "-", "-"]  # $200 in 5 x 1.5 hours
+    result = made(nowait=[(0, 1000)], compute=[(2, 400), (0.5, 600)], penstock=[(1, 500)])
+    assert [row(result, point)["hour"] for point in result.points] == ["-", "$26.67", "-", "-"]  # $200 in 5 x 1.5 hours
 
 
 def test_nothing_can_be_saved_where_nothing_is_spent() -> None:
-    found = made(nowait=[(0, 0)], compute=[(1, 0)])
-    assert found.saving_closed(found.points[1]) is None
+    result = made(nowait=[(0, 0)], compute=[(1, 0)])
+    assert result.saving_closed(result.points[1]) is None
 
 
 def test_the_least_cost_at_a_delay_is_never_bought_with_more_delay() -> None:
@@ -224,17 +224,17 @@ def test_the_least_cost_at_a_delay_is_never_bought_with_more_delay() -> None:
 
 def test_the_longest_never_looks_shorter_than_what_99_percent_are_within() -> None:
     """A report keeps the longest to two digits and the 99 % to three: 33 min stood beside a longest of 32 min."""
-    found = made(nowait=[(0, 1)])
-    point = replace(found.points[0], report=replace(found.points[0].report, p99_delay_h=0.546, max_delay_h=0.54))
-    assert row(found, point)["longest"] == row(found, point)["within"] == "33 min"
+    result = made(nowait=[(0, 1)])
+    point = replace(result.points[0], report=replace(result.points[0].report, p99_delay_h=0.546, max_delay_h=0.54))
+    assert row(result, point)["longest"] == row(result, point)["within"] == "33 min"
 
 
 @pytest.mark.parametrize(
-    ("amount", "said"),
+    ("amount", "text"),
     [(0, "$0"), (0.875, "$0.88"), (2.5, "$2.50"), (99.99, "$99.99"), (1284.1, "$1,284"), (212_744.59, "$212,700")],
 )
-def test_money_in_four_figures(amount: float, said: str) -> None:
-    assert cash(amount, "USD") == said
+def test_money_in_four_figures(amount: float, text: str) -> None:
+    assert cash(amount, "USD") == text
 
 
 # ---- made-up results ------------------------------------------------------------------------------------------------

@@ -68,11 +68,11 @@ def counted_by(report: Report) -> dict[str, float]:
 
 def test_teams_add_up_to_everybody() -> None:
     scenario = busy("l2")
-    found = observe(Setting(scenario), side(scenario, org="200"), DECLARED).outcomes({})  # type: ignore[arg-type]
+    observed = observe(Setting(scenario), side(scenario, org="200"), DECLARED).outcomes({})  # type: ignore[arg-type]
     for name in ("jobs", "ended", "refused", "unfinished", "burst", "capped", "moved_bytes"):
-        assert sum(getattr(sums, name) for sums in found.teams.values()) == getattr(found.everybody, name)
-    assert sum(sums.cost for sums in found.teams.values()) == pytest.approx(found.everybody.cost, abs=0.02)
-    assert found.everybody.capped == found.caps["org"] > 0
+        assert sum(getattr(sums, name) for sums in observed.teams.values()) == getattr(observed.everybody, name)
+    assert sum(sums.cost for sums in observed.teams.values()) == pytest.approx(observed.everybody.cost, abs=0.02)
+    assert observed.everybody.capped == observed.caps["org"] > 0
 
 
 # --- two runs ---------------------------------------------------------------------------------------------------------
@@ -80,8 +80,8 @@ def test_teams_add_up_to_everybody() -> None:
 
 def test_a_cap_makes_jobs_wait_and_each_says_so() -> None:
     scenario = two_jobs(JobSpec(8, team="vision"), JobSpec(8, team="speech"))
-    found = diff(Setting(scenario), side(scenario), side(scenario, "new", org="1"))
-    (changed,) = found.changed
+    comparison = diff(Setting(scenario), side(scenario), side(scenario, "new", org="1"))
+    (changed,) = comparison.changed
     assert (changed.job, changed.team, changed.estimated) == ("job-1", "speech", "")
     assert (changed.old.offer, changed.new.offer, changed.new.cost) == ("cloud/on-demand", "lab/owned", 0.0)
     assert changed.old.cost > 150
@@ -91,19 +91,19 @@ def test_a_cap_makes_jobs_wait_and_each_says_so() -> None:
         "Budget reached: org may spend $1.00 in month 1; $0.00 is spent, $0.00 is held, and this needs $4.00.",
         "8 GPUs were free after 9 h 59 min in the queue.",
     )
-    assert (found.old_outcomes.caps, found.new_outcomes.caps) == ({}, {"org": 1})
-    assert found.new_outcomes.teams["speech"].capped == 1
-    assert found.new_outcomes.teams["vision"].capped == 0
+    assert (comparison.old_outcomes.caps, comparison.new_outcomes.caps) == ({}, {"org": 1})
+    assert comparison.new_outcomes.teams["speech"].capped == 1
+    assert comparison.new_outcomes.teams["vision"].capped == 0
 
 
 def test_the_same_policy_twice_changes_nothing() -> None:
     scenario = busy("l2")
-    told: list[int] = []
-    found = diff(Setting(scenario), side(scenario), side(scenario, "again"), advance=told.append)
-    assert found.changed == ()
-    assert found.old_outcomes == found.new_outcomes
-    assert found.estimates.range is None
-    assert sum(told) <= 2 * len(scenario.jobs)
+    advances: list[int] = []
+    comparison = diff(Setting(scenario), side(scenario), side(scenario, "again"), advance=advances.append)
+    assert comparison.changed == ()
+    assert comparison.old_outcomes == comparison.new_outcomes
+    assert comparison.estimates.range is None
+    assert sum(advances) <= 2 * len(scenario.jobs)
 
 
 def test_a_job_that_ends_under_one_policy_only_is_named_first() -> None:
@@ -111,11 +111,11 @@ def test_a_job_that_ends_under_one_policy_only_is_named_first() -> None:
     wide = JobSpec(16, data_class="personal", home="lab")
     scenario = two_jobs(JobSpec(8), wide)
     open_one = replace(side(scenario).policy, data_rules=(DataRule("personal", sites=("*",)),))
-    found = diff(Setting(scenario), Side("open", open_one), side(scenario, "closed"))
-    first = found.changed[0]
+    comparison = diff(Setting(scenario), Side("open", open_one), side(scenario, "closed"))
+    first = comparison.changed[0]
     assert (first.job, first.old.outcome, first.new.outcome) == ("job-1", "ended", "refused")
     assert "data class personal may not go to cloud" in first.new.reasons[-1]
-    assert (found.old_outcomes.everybody.refused, found.new_outcomes.everybody.refused) == (0, 1)
+    assert (comparison.old_outcomes.everybody.refused, comparison.new_outcomes.everybody.refused) == (0, 1)
 
 
 def test_at_most_half_of_the_list_ended_under_one_policy_only() -> None:
@@ -146,16 +146,16 @@ def test_money_that_rests_on_estimates_is_a_share_with_a_range() -> None:
     unknown = {job.id: "running" for job in scenario.jobs[::10]}
     history = History(scenario.jobs, unknown, {"failed before they ran": 2}, (), (), "USD", 0)  # type: ignore[arg-type]
     setting = Setting(replace(scenario, jobs=scenario.jobs), history)
-    found = diff(setting, side(scenario), side(scenario, "new", knob="200"), seeds=2)
-    estimates = found.estimates
+    comparison = diff(setting, side(scenario), side(scenario, "new", knob="200"), seeds=2)
+    estimates = comparison.estimates
     assert (estimates.jobs, estimates.by_kind, estimates.share_of_jobs) == (20, {"running": 20}, 0.1)
     assert 0 < estimates.share_of_old_cost < 1
     assert estimates.runs == 3
     assert estimates.range is not None
-    told = found.new_outcomes.everybody.cost - found.old_outcomes.everybody.cost
-    assert estimates.range.cost[0] <= round(told, 2) <= estimates.range.cost[1]
+    extra_cost = comparison.new_outcomes.everybody.cost - comparison.old_outcomes.everybody.cost
+    assert estimates.range.cost[0] <= round(extra_cost, 2) <= estimates.range.cost[1]
     assert estimates.range.cost[0] < estimates.range.cost[1]
-    assert found.left_out == {"failed before they ran": 2}
+    assert comparison.left_out == {"failed before they ran": 2}
 
 
 def test_the_run_that_knows_everything_is_only_added_where_it_says_something() -> None:

@@ -127,7 +127,7 @@ def test_odd_curves_are_drawn_too(marks: list[Mark]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("amount", "said"),
+    ("amount", "text"),
     [
         (0, "$0"),
         (0.5, "$0.50"),
@@ -138,12 +138,12 @@ def test_odd_curves_are_drawn_too(marks: list[Mark]) -> None:
         (1.041e6, "$1.04M"),
     ],
 )
-def test_money_has_three_figures(amount: float, said: str) -> None:
-    assert chart.money(amount) == said
+def test_money_has_three_figures(amount: float, text: str) -> None:
+    assert chart.money(amount) == text
 
 
 @pytest.mark.parametrize(
-    ("hours", "said"),
+    ("hours", "text"),
     [
         (0, "no delay"),
         (0.01, "36 s"),
@@ -154,5 +154,5 @@ def test_money_has_three_figures(amount: float, said: str) -> None:
         (143, "6 days"),
     ],
 )
-def test_durations_read_as_people_say_them(hours: float, said: str) -> None:
-    assert chart.duration(hours) == said
+def test_durations_read_as_people_say_them(hours: float, text: str) -> None:
+    assert chart.duration(hours) == text

@@ -110,8 +110,8 @@ def test_the_same_trace_gives_the_same_steps_as_in_the_simulator(name: str) -> N
     made = scenario()
     simulated, _ = steps_of(made, chosen(made, name))
     rehearsed = asyncio.run(Miniature(made, chosen(made, name)).run())
-    for one, other in zip(simulated, rehearsed, strict=False):
-        assert one == other
+    for step, other in zip(simulated, rehearsed, strict=False):
+        assert step == other
     assert fingerprint(simulated) == fingerprint(rehearsed)
 
 

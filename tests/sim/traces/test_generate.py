@@ -34,7 +34,7 @@ def test_a_seed_gives_the_same_jobs_for_ever() -> None:
 
 def test_the_hash_seed_of_the_interpreter_does_not_matter() -> None:
     program = "from penstock.sim.traces.generate import generate; print(hash('x'), repr(generate(300).jobs))"
-    told = [
+    printed = [
         subprocess.run(
             [sys.executable, "-c", program],
             env={**os.environ, "PYTHONHASHSEED": seed},
@@ -44,8 +44,8 @@ def test_the_hash_seed_of_the_interpreter_does_not_matter() -> None:
         ).stdout.split(maxsplit=1)
         for seed in ("1", "2")
     ]
-    assert told[0][0] != told[1][0]
-    assert told[0][1] == told[1][1]
+    assert printed[0][0] != printed[1][0]
+    assert printed[0][1] == printed[1][1]
 
 
 def test_another_seed_gives_other_jobs() -> None:

@@ -684,10 +684,10 @@ def test_no_content_ends_in_anything_but_jobs_or_one_sentence(
     path.write_bytes(content)
     columns = {"submit": "submit_s", "duration": "duration_s", "gpus": "gpus"} if chosen == "csv" else None
     try:
-        said = f"{path} has {len(read(str(path), format=chosen, columns=columns).jobs)} jobs."
+        message = f"{path} has {len(read(str(path), format=chosen, columns=columns).jobs)} jobs."
     except BadInput as bad:
-        said = str(bad)
-    for line in said.split("\n"):
+        message = str(bad)
+    for line in message.split("\n"):
         assert line.startswith((str(path), "And "))
         assert line.endswith(".")
 
@@ -706,9 +706,9 @@ def test_a_gzip_bomb_is_one_sentence(write: Write) -> None:
 @pytest.mark.parametrize("control", ["\x1b[2J", "\x00", "\x07", "\x7f", "\x0c"])
 def test_no_escape_of_a_file_reaches_a_terminal(write: Write, control: str) -> None:
     """Not of its header, nor of its rows."""
-    said = f"there is a control character ({control[0]!r}); a trace is plain text."
-    assert wrong(write("head.csv", f"submit_s,{control}\n1,2\n".encode())) == [said]
-    assert wrong(write("row.csv", SMALL.encode() + f"{control}\n".encode())) == [said]
+    message = f"there is a control character ({control[0]!r}); a trace is plain text."
+    assert wrong(write("head.csv", f"submit_s,{control}\n1,2\n".encode())) == [message]
+    assert wrong(write("row.csv", SMALL.encode() + f"{control}\n".encode())) == [message]
 
 
 @pytest.mark.parametrize("spelled", ["\\u001b[2J", "\\ud800", "\\u009b"])
@@ -723,9 +723,9 @@ def test_nor_of_what_json_can_spell(write: Write, spelled: str) -> None:
             "conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": "2026-03-01T01:00:00Z"}],
         },
     }
-    (said,) = wrong(write("jobs.json", json.dumps({"items": [job]}).replace("NAME", spelled).encode()))
-    assert said.endswith("has characters that cannot be printed.")
-    assert said.isprintable()
+    (message,) = wrong(write("jobs.json", json.dumps({"items": [job]}).replace("NAME", spelled).encode()))
+    assert message.endswith("has characters that cannot be printed.")
+    assert message.isprintable()
 
 
 def wrong(path: str) -> list[str]:
