@@ -81,9 +81,9 @@ class Penstock:
         """The job, once it is in one of these states; without any, once it has ended."""
         seen = 0
         while True:
-            found: dict[str, Any] = (await self.admin.get(f"/v1/jobs/{job}")).json()
-            if found["state"] in (states or ENDED):
-                return found
+            shown: dict[str, Any] = (await self.admin.get(f"/v1/jobs/{job}")).json()
+            if shown["state"] in (states or ENDED):
+                return shown
             seen = await self.plane.heard(max(seen, 0) if seen else self.plane.number - 1)
 
     async def until_prints(self, job: str, text: str) -> None:

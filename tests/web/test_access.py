@@ -215,8 +215,8 @@ async def test_what_operators_change_is_audited_with_their_token(tmp_path: Path)
     async with running(tmp_path) as penstock:
         token, secret = penstock.token("operator")
         await penstock.client(secret).post("/v1/pause")
-        told = (await penstock.admin.get("/v1/audit", params={"who": token.id})).json()["entries"]
-        assert [(entry["did"], entry["address"]) for entry in told] == [("pause", "127.0.0.1")]
+        entries = (await penstock.admin.get("/v1/audit", params={"who": token.id})).json()["entries"]
+        assert [(entry["did"], entry["address"]) for entry in entries] == [("pause", "127.0.0.1")]
 
 
 @story

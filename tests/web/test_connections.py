@@ -101,9 +101,9 @@ def test_when_all_work_a_new_one_is_refused_and_other_addresses_are_not() -> Non
     def run() -> None:
         door = Door(3, 2)
         for _ in range(2):
-            found = door.comes("a")
-            assert found is not None
-            door.works(found.peer)
+            connection = door.comes("a")
+            assert connection is not None
+            door.works(connection.peer)
         assert door.comes("a") is None
         assert door.comes("b") is not None
         assert door.total == 3
@@ -117,7 +117,7 @@ def test_at_the_total_the_most_crowded_address_makes_room() -> None:
         crowd = [door.comes("a") for _ in range(3)]
         alone = door.comes("b")
         assert door.comes("c") is not None
-        assert [found.closed for found in (*crowd, alone) if found] == [True, False, False, False]
+        assert [connection.closed for connection in (*crowd, alone) if connection] == [True, False, False, False]
 
     story(run)
 

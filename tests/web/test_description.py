@@ -70,9 +70,9 @@ def test_no_request_makes_the_server_fail(served: Penstock, part: int) -> None:
         for method in some
         if path not in LEFT_OUT
     )
-    for found in described.get_all_operations():
-        assert isinstance(found, Ok)
-        operation = found.ok()
+    for result in described.get_all_operations():
+        assert isinstance(result, Ok)
+        operation = result.ok()
         if f"{operation.method.upper()} {operation.path}" in routes[part::PARTS]:
 
             @given(

@@ -27,8 +27,8 @@ def row(because: Any, decided_at: int, **more: Any) -> JobRow:
     return JobRow(**(filled | more))
 
 
-def says(found: JobRow) -> str:
-    because = deps.job_shape(found, "USD", NOW).because
+def says(job_row: JobRow) -> str:
+    because = deps.job_shape(job_row, "USD", NOW).because
     assert because is not None
     return because.says
 

@@ -77,13 +77,13 @@ async def test_fault_22_what_people_name_is_shown_literally_and_nothing_runs(tmp
         job = await penstock.submits(
             name=NASTY, env={"NASTY": NASTY + "\nsecond line"}, command=["sh", "-c", 'printf %s "$NASTY"']
         )
-        found = await penstock.until(job)
-        assert found["name"] == NASTY
+        shown = await penstock.until(job)
+        assert shown["name"] == NASTY
         log = await penstock.admin.get(f"/v1/jobs/{job}/log")
         assert log.text == NASTY + "\nsecond line"
         assert log.headers["content-type"] == "text/plain; charset=utf-8"
         listed = await penstock.admin.get("/v1/jobs", params={"text": NASTY[:40]})
-        assert [one["name"] for one in listed.json()["jobs"]] == [NASTY]
+        assert [row["name"] for row in listed.json()["jobs"]] == [NASTY]
         assert not list(tmp_path.rglob("owned"))
 
 

@@ -31,12 +31,12 @@ scaling: [{gpus: 4, speed: 1.5}]
 
 @asynccontextmanager
 async def workers() -> AsyncIterator[Parsing]:
-    found = Parsing()
+    parsing = Parsing()
     try:
-        yield found
+        yield parsing
     finally:
-        while found.idle:
-            found.idle.pop().end()
+        while parsing.idle:
+            parsing.idle.pop().end()
 
 
 def test_a_worker_reads_what_we_read() -> None:
@@ -142,8 +142,8 @@ def test_only_small_json_is_parsed_here(raw: bytes, as_json: bool, count: int) -
     async def story() -> None:
         async with workers() as parsing:
             assert (await parsing.job("a", raw, as_json=as_json)).spec.gpus == 1
-            found = await parsing.job_or_home_job("a", raw, as_json=as_json, home="lab", at=0, known=())
-            assert found.spec.gpus == 1
+            job = await parsing.job_or_home_job("a", raw, as_json=as_json, home="lab", at=0, known=())
+            assert job.spec.gpus == 1
             assert len(parsing.idle) == count
 
     asyncio.run(story())

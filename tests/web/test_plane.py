@@ -47,8 +47,8 @@ async def test_paused_nothing_starts_and_resumed_it_does(tmp_path: Path) -> None
     async with running(tmp_path) as penstock:
         assert (await penstock.admin.post("/v1/pause")).status_code == 200
         job = await penstock.submits()
-        found = (await penstock.admin.get(f"/v1/jobs/{job}")).json()
-        assert found["state"] == "queued"
+        shown = (await penstock.admin.get(f"/v1/jobs/{job}")).json()
+        assert shown["state"] == "queued"
         await penstock.admin.post("/v1/resume")
         assert (await penstock.until(job))["state"] == "succeeded"
         status = (await penstock.admin.get("/v1/status")).json()
@@ -66,7 +66,7 @@ async def test_sites_and_offers_show_what_is_busy_and_what_it_costs(tmp_path: Pa
         assert (owned["gpus"], owned["busy"], owned["idle"], owned["free"]) == (2, 1, 1, [1])
         assert (pods["gpus"], pods["busy"], pods["guarantee"], pods["closed_until_at"]) == (4, 0, "hard", None)
         offers = (await penstock.admin.get("/v1/offers")).json()["offers"]
-        assert [(one["id"], one["sizes"][0]["price_per_hour"]) for one in offers] == [
+        assert [(offer["id"], offer["sizes"][0]["price_per_hour"]) for offer in offers] == [
             ("cloud/pods", money("3.60")),
             ("lab/owned", money("1")),
         ]
@@ -114,7 +114,7 @@ async def test_a_rented_job_is_held_exposed_and_charged(tmp_path: Path) -> None:
         job = await penstock.submits(penstock.team("a"), command=WAITS, grace="1s")
         await penstock.until_prints(job, "runs")
         await _drawn(penstock)
-        scopes = {one["scope"]: one for one in (await penstock.admin.get("/v1/budget")).json()["scopes"]}
+        scopes = {scope["scope"]: scope for scope in (await penstock.admin.get("/v1/budget")).json()["scopes"]}
         mine = scopes["team:a"]
         assert mine["cap"] == money("500")
         assert mine["held"] > 0
@@ -138,9 +138,9 @@ async def test_a_cap_is_set_binds_and_is_taken_away(tmp_path: Path) -> None:
         cap = {"scope": "team:a", "per_month": 1}
         assert (await penstock.admin.put("/v1/budget", json=cap)).json()["says"] == "The cap of team:a is set."
         job = await penstock.submits(penstock.team("a"))
-        found = await penstock.until(job, "queued")
-        assert (found["short_of"], found["because"]["kind"]) == ("team:a", "CapBinds")
-        assert found["because"]["says"].startswith("Budget reached: team:a may spend $0.00 in ")
+        shown = await penstock.until(job, "queued")
+        assert (shown["short_of"], shown["because"]["kind"]) == ("team:a", "CapBinds")
+        assert shown["because"]["says"].startswith("Budget reached: team:a may spend $0.00 in ")
         await penstock.admin.put("/v1/budget", json={"scope": "team:a"})
         assert (await penstock.until(job))["state"] == "succeeded"
 
@@ -260,6 +260,8 @@ def test_the_documentation_names_every_metric_and_no_other() -> None:
         period="",
     )
     metrics = Metrics(lambda: cast("View", view), lambda: True, list)
-    named = {f"{one.name}_total" if one.type == "counter" else one.name for one in metrics.registry.collect()}
+    named = {
+        f"{metric.name}_total" if metric.type == "counter" else metric.name for metric in metrics.registry.collect()
+    }
     text = (ROOT / "docs" / "operations.md").read_text("utf-8").split("### Metrics")[1].split("\n## ")[0]
     assert set(re.findall(r"`(penstock_\w+)`", text)) == named

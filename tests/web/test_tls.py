@@ -20,9 +20,9 @@ def handshake(context: ssl.SSLContext) -> bytes:
             side.do_handshake()
         except ssl.SSLWantReadError:
             continue
-    found = client.getpeercert(binary_form=True)
-    assert found is not None
-    return found
+    certificate = client.getpeercert(binary_form=True)
+    assert certificate is not None
+    return certificate
 
 
 def test_no_handshake_meets_a_certificate_without_its_key(tmp_path: Path) -> None:

@@ -62,9 +62,9 @@ def test_what_an_older_version_wrote_is_read_whole(tmp_path: Path) -> None:
 def test_a_damaged_file_is_one_sentence(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     path.write_bytes(content)
-    with pytest.raises(BadInput, match=r"is damaged .*changed nothing\. Restore it") as told:
+    with pytest.raises(BadInput, match=r"is damaged .*changed nothing\. Restore it") as raised:
         older_tokens(path)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
     assert path.read_bytes() == content
 
 

@@ -62,10 +62,10 @@ async def test_a_token_is_good_until_it_expires() -> None:
 
 @story
 async def test_what_cannot_be_recorded_is_not_issued_and_not_revoked() -> None:
-    told = Recorder()
-    tokens = Tokens(told, lambda: 0)
+    recorder = Recorder()
+    tokens = Tokens(recorder, lambda: 0)
     token, secret = await tokens.issue("member")
-    told.trouble = "stands by"
+    recorder.trouble = "stands by"
     with pytest.raises(NotReady):
         await tokens.revoke(token.id)
     with pytest.raises(NotReady):
@@ -122,9 +122,9 @@ async def test_another_role_or_team_ends_what_is_open() -> None:
     ending = asyncio.ensure_future(tokens.gone(token))
     tokens.hold(replace(token, team="b"))
     await ending
-    found = tokens.find(secret)
-    assert found is not None
-    assert found.team == "b"
+    token = tokens.find(secret)
+    assert token is not None
+    assert token.team == "b"
 
 
 @story
@@ -282,9 +282,9 @@ async def test_one_token_lets_in_so_many_browsers_and_no_more(monkeypatch: pytes
     for maker in (token, first):
         await tokens.issue("viewer", expires_at=9, made_by=maker.id)
     for maker in (token, first):
-        with pytest.raises(Problem, match="3 browsers") as told:
+        with pytest.raises(Problem, match="3 browsers") as raised:
             await tokens.issue("viewer", made_by=maker.id)
-        assert told.value.status == 429
+        assert raised.value.status == 429
     await tokens.issue("viewer", made_by=other.id)
     now[0] = 9.0  # they have expired
     await tokens.issue("viewer", made_by=token.id)
@@ -295,8 +295,8 @@ async def test_one_token_lets_in_so_many_browsers_and_no_more(monkeypatch: pytes
 
 @story
 async def test_our_own_token_is_made_once_and_again_if_it_is_lost_or_void(tmp_path: Path) -> None:
-    told, path = Recorder(), tmp_path / "token"
-    tokens = Tokens(told, lambda: 0)
+    recorder, path = Recorder(), tmp_path / "token"
+    tokens = Tokens(recorder, lambda: 0)
     first = own_secret(tokens, path)
     assert own_secret(tokens, path) == first
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -310,14 +310,14 @@ async def test_our_own_token_is_made_once_and_again_if_it_is_lost_or_void(tmp_pa
 
 @story
 async def test_a_standby_records_its_own_token_when_it_leads(tmp_path: Path) -> None:
-    told = Recorder()
-    tokens = Tokens(told, lambda: 0)
+    recorder = Recorder()
+    tokens = Tokens(recorder, lambda: 0)
     secret = own_secret(tokens, tmp_path / "token")
     assert tokens.find(secret)
-    assert told.facts == []
+    assert recorder.facts == []
     await tokens.record()
-    (fact,) = told.facts
+    (fact,) = recorder.facts
     assert isinstance(fact, e.TokenIssued)
     assert secret not in repr(fact)
     await tokens.record()
-    assert len(told.facts) == 1
+    assert len(recorder.facts) == 1

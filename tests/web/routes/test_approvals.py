@@ -27,9 +27,9 @@ async def answers(client: httpx2.AsyncClient, job: str, approved: bool, **more: 
 async def waits(penstock: Penstock, what: str, count: int) -> list[dict[str, Any]]:
     """What waits for a person, once the view shows so many: it is published just after a request is answered."""
     while True:
-        found: list[dict[str, Any]] = (await penstock.admin.get("/v1/approvals")).json()[what]
-        if len(found) == count:
-            return found
+        listed: list[dict[str, Any]] = (await penstock.admin.get("/v1/approvals")).json()[what]
+        if len(listed) == count:
+            return listed
         await asyncio.sleep(0.01)
 
 
@@ -42,8 +42,8 @@ async def asks(penstock: Penstock, client: httpx2.AsyncClient, jobs: int = 1, **
 
 async def cap_of(penstock: Penstock, scope: str) -> int | None:
     rows = (await penstock.admin.get("/v1/budget")).json()["scopes"]
-    found: int | None = next(row["cap"] for row in rows if row["scope"] == scope)
-    return found
+    cap: int | None = next(row["cap"] for row in rows if row["scope"] == scope)
+    return cap
 
 
 async def named(penstock: Penstock, role: str, name: str, team: str = "") -> tuple[str, httpx2.AsyncClient]:
@@ -57,16 +57,18 @@ async def named(penstock: Penstock, role: str, name: str, team: str = "") -> tup
 async def test_what_waits_is_listed_with_its_quote_and_rule(tmp_path: Path) -> None:
     async with asking(tmp_path) as penstock:
         job = await asks(penstock, penstock.team("a"), gpus=2, run_time="1h", name="finetune")
-        found = (await penstock.team("a", "viewer").get("/v1/approvals")).json()
-        (one,) = found["jobs"]
-        shown = {key: one[key] for key in ("job", "name", "team", "rule", "source", "role", "words", "offer", "gpus")}
+        approvals = (await penstock.team("a", "viewer").get("/v1/approvals")).json()
+        (approval,) = approvals["jobs"]
+        shown = {
+            key: approval[key] for key in ("job", "name", "team", "rule", "source", "role", "words", "offer", "gpus")
+        }
         assert shown == {
             "job": job, "name": "finetune", "team": "a", "rule": "all", "source": "policy.yaml:3",
             "role": "role:approver", "words": "Ask first", "offer": "cloud/pods", "gpus": 2,
         }  # fmt: skip
-        assert one["amount"] == one["cost"] == 3_600_000
-        assert one["until_at"] - one["at"] == 4 * HOUR
-        assert one["says"] == (
+        assert approval["amount"] == approval["cost"] == 3_600_000
+        assert approval["until_at"] - approval["at"] == 4 * HOUR
+        assert approval["says"] == (
             "Bursting to cloud/pods for about $3.60 needs approval by an approver (rule all, policy.yaml:3)."
         )
         assert (await penstock.team("b", "viewer").get("/v1/approvals")).json()["jobs"] == []
@@ -84,9 +86,9 @@ async def test_an_approver_approves_and_it_runs_and_the_audit_says_who(tmp_path:
     async with asking(tmp_path) as penstock:
         job = await asks(penstock, penstock.team("a"), run_time="1h")
         ada, client = await named(penstock, "approver", "Ada")
-        told = await answers(client, job, True, reason="for the paper")
-        assert told.status_code == 200, told.text
-        assert told.json() == {"job": job, "so": True, "says": "Approved up to $3.60; it starts now."}
+        answer = await answers(client, job, True, reason="for the paper")
+        assert answer.status_code == 200, answer.text
+        assert answer.json() == {"job": job, "so": True, "says": "Approved up to $3.60; it starts now."}
         assert (await penstock.until(job))["state"] == "succeeded"
         (entry,) = (await penstock.admin.get("/v1/audit", params={"did": "approve"})).json()["entries"]
         assert (entry["who"], entry["name"], entry["about"]) == (ada, "Ada", job)
@@ -104,9 +106,9 @@ async def test_a_denied_job_that_no_owned_gpus_can_run_is_refused(tmp_path: Path
         job = await asks(penstock, penstock.team("a"))
         ada, client = await named(penstock, "approver", "Ada")
         assert (await answers(client, job, False, reason="Too dear")).json()["says"] == "Denied: it does not burst."
-        found = await penstock.until(job)
-        assert found["state"] == "refused"
-        assert f"{ada} denied bursting to cloud/pods" in found["because"]["says"]
+        shown = await penstock.until(job)
+        assert shown["state"] == "refused"
+        assert f"{ada} denied bursting to cloud/pods" in shown["because"]["says"]
 
 
 @story
@@ -117,8 +119,8 @@ async def test_nobody_answers_for_their_own_job(tmp_path: Path) -> None:
         _, approver = await named(penstock, "approver", "Ada")
         job = await asks(penstock, operator)
         for client in (operator, approver):
-            told = await answers(client, job, True)
-            assert (told.status_code, told.json()["detail"]) == (
+            answer = await answers(client, job, True)
+            assert (answer.status_code, answer.json()["detail"]) == (
                 403, f"{job} is your own job; another person must answer."
             )  # fmt: skip
         _, other = await named(penstock, "approver", "Bob")
@@ -129,8 +131,8 @@ async def test_nobody_answers_for_their_own_job(tmp_path: Path) -> None:
 async def test_only_the_named_role_answers_and_only_for_its_teams(tmp_path: Path) -> None:
     async with asking(tmp_path) as penstock:
         job = await asks(penstock, penstock.team("a"))
-        told = await answers(penstock.client(penstock.token("operator")[1]), job, True)
-        assert (told.status_code, told.json()["detail"]) == (
+        answer = await answers(penstock.client(penstock.token("operator")[1]), job, True)
+        assert (answer.status_code, answer.json()["detail"]) == (
             403, "This needs an approver, and your token is of role operator."
         )  # fmt: skip
         assert (await answers(penstock.team("b", "approver"), job, True)).status_code == 404
@@ -153,8 +155,8 @@ async def test_less_may_be_approved_than_was_asked_for(tmp_path: Path) -> None:
     async with asking(tmp_path) as penstock:
         job = await asks(penstock, penstock.team("a"), run_time="1h")
         client = penstock.client(penstock.token("approver")[1])
-        told = await answers(client, job, True, amount=1 * MICRO)
-        assert told.json() == {"job": job, "so": False, "says": "Approved up to $1.00."}
+        answer = await answers(client, job, True, amount=1 * MICRO)
+        assert answer.json() == {"job": job, "so": False, "says": "Approved up to $1.00."}
         assert (await penstock.until(job))["state"] == "refused"
 
 
@@ -171,8 +173,8 @@ async def test_raising_ones_own_teams_cap_takes_a_second_person(tmp_path: Path) 
         assert (await member.put("/v1/budget", json={"scope": "team:a", "per_month": 20 * MICRO})).status_code == 403
         assert (await member.post("/v1/budget/raise", json={**wish, "scope": "team:b"})).status_code == 404
         assert (await member.post("/v1/budget/raise", json={**wish, "per_month": 5 * MICRO})).status_code == 409
-        told = await member.post("/v1/budget/raise", json=wish)
-        assert told.json()["says"] == (
+        answer = await member.post("/v1/budget/raise", json=wish)
+        assert answer.json()["says"] == (
             "Asked: the cap of team:a stays as it is until another person approves (penstock approvals)."
         )
         (cap,) = await waits(penstock, "caps", 1)
@@ -195,8 +197,8 @@ async def test_a_denied_cap_stays_as_it_is(tmp_path: Path) -> None:
         member, approver = penstock.team("a"), penstock.client(penstock.token("approver")[1])
         await member.post("/v1/budget/raise", json={"scope": "team:a", "per_month": 20 * MICRO})
         await waits(penstock, "caps", 1)
-        told = await approver.post("/v1/budget/approval", json={"scope": "team:a", "approved": False})
-        assert told.json()["says"] == "Denied: the cap of team:a stays as it is."
+        answer = await approver.post("/v1/budget/approval", json={"scope": "team:a", "approved": False})
+        assert answer.json()["says"] == "Denied: the cap of team:a stays as it is."
         assert await cap_of(penstock, "team:a") == 10 * MICRO
         await waits(penstock, "caps", 0)
         again = await approver.post("/v1/budget/approval", json={"scope": "team:a", "approved": True})

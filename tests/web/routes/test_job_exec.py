@@ -58,8 +58,8 @@ async def test_a_command_is_the_teams_own_and_audited_by_its_attempt(tmp_path: P
                 f"/v1/jobs/{job}/exec", params={"command": "true"}, headers=exec_protocol.upgrade()
             )
             assert (answer.status_code, answer.headers["Connection"]) == (status, "close")
-        told = (await penstock.admin.get("/v1/audit", params={"did": "exec"})).json()["entries"]
-        assert [(entry["about"], entry["words"]) for entry in told] == [(f"{job}.1", ["echo", "hello"])]
+        entries = (await penstock.admin.get("/v1/audit", params={"did": "exec"})).json()["entries"]
+        assert [(entry["about"], entry["words"]) for entry in entries] == [(f"{job}.1", ["echo", "hello"])]
 
 
 @story

@@ -26,7 +26,7 @@ async def test_a_job_is_submitted_runs_and_tells_its_story(tmp_path: Path) -> No
         assert ended["because"]["says"] == "2 GPUs were free."
         assert ended["variables"] == ["SECRET"]
         assert "x" not in str(ended["variables"])
-        assert [one["state"] for one in ended["tries"]] == ["succeeded"]
+        assert [attempt["state"] for attempt in ended["tries"]] == ["succeeded"]
         story = (await penstock.admin.get(f"/v1/jobs/{job}/story")).json()["lines"]
         assert story[0]["text"] == "Submitted by default: 1 GPU."
         assert story[-1]["text"] == "Succeeded."
@@ -93,12 +93,12 @@ async def test_pages_list_every_job_once_newest_first(tmp_path: Path) -> None:
             if after is None:
                 break
         assert seen == made[::-1]
-        found = await penstock.admin.get("/v1/jobs", params={"text": "N3"})
-        assert [job["name"] for job in found.json()["jobs"]] == ["n3"]
+        answer = await penstock.admin.get("/v1/jobs", params={"text": "N3"})
+        assert [job["name"] for job in answer.json()["jobs"]] == ["n3"]
         await penstock.admin.post(f"/v1/jobs/{made[2]}/cancel")
-        found = await penstock.admin.get("/v1/jobs", params={"state": ["cancelled", "succeeded"]})
-        assert [job["id"] for job in found.json()["jobs"]] == [made[2]]
-        assert "deprecation" not in found.headers
+        answer = await penstock.admin.get("/v1/jobs", params={"state": ["cancelled", "succeeded"]})
+        assert [job["id"] for job in answer.json()["jobs"]] == [made[2]]
+        assert "deprecation" not in answer.headers
         old = await penstock.admin.get("/v1/jobs", params={"phase": ["waiting", "placed", "done"]})
         assert [job["id"] for job in old.json()["jobs"]] == [job for job in made[::-1] if job != made[2]]
         assert (old.headers["deprecation"], old.headers["link"]) == (
@@ -137,8 +137,8 @@ async def test_a_wrong_query_is_one_sentence(tmp_path: Path) -> None:
     }
     async with running(tmp_path) as penstock:
         for query, says in wrong.items():
-            told = await penstock.admin.get(f"/v1/jobs?{query}")
-            assert (told.status_code, told.json()["detail"]) == (422, says)
+            answer = await penstock.admin.get(f"/v1/jobs?{query}")
+            assert (answer.status_code, answer.json()["detail"]) == (422, says)
         assert (await penstock.client("").get("/v1/jobs?limit=201")).status_code == 401
         assert (await penstock.admin.get("/v1/jobs?limit=1&limit=2&unknown=3")).json() == {"jobs": [], "next": None}
 
@@ -149,11 +149,11 @@ async def test_a_running_job_is_cancelled_and_a_waiting_one_at_once(tmp_path: Pa
         runs = await penstock.submits(command=WAITS, gpus=2, grace="1s")
         await penstock.until_prints(runs, "runs")
         waits = await penstock.submits()
-        told = (await penstock.admin.post(f"/v1/jobs/{waits}/cancel")).json()
-        assert told["so"]
+        answer = (await penstock.admin.post(f"/v1/jobs/{waits}/cancel")).json()
+        assert answer["so"]
         assert (await penstock.until(waits))["state"] == "cancelled"
-        told = (await penstock.admin.post(f"/v1/jobs/{runs}/cancel")).json()
-        assert not told["so"]
+        answer = (await penstock.admin.post(f"/v1/jobs/{runs}/cancel")).json()
+        assert not answer["so"]
         assert (await penstock.until(runs))["state"] == "cancelled"
         assert (await penstock.admin.post(f"/v1/jobs/{runs}/cancel")).json()["so"]
         done = await penstock.submits()
@@ -202,14 +202,14 @@ async def test_a_job_moves_where_it_may_and_stays_where_it_may_not(tmp_path: Pat
     async with running(tmp_path, LAB, CLOUD) as penstock:
         job = await penstock.submits(command=WAITS, checkpoint_every="1m", grace="1s", gpus=2)
         await penstock.until_prints(job, "runs")
-        told = await penstock.admin.post(f"/v1/jobs/{job}/move", json={"offer": "cloud/none"})
-        assert told.status_code == 404
-        told = await penstock.admin.post(f"/v1/jobs/{job}/move", json={"offer": "cloud/pods"})
-        assert told.json()["says"] == "The job moves to cloud/pods."
+        answer = await penstock.admin.post(f"/v1/jobs/{job}/move", json={"offer": "cloud/none"})
+        assert answer.status_code == 404
+        answer = await penstock.admin.post(f"/v1/jobs/{job}/move", json={"offer": "cloud/pods"})
+        assert answer.json()["says"] == "The job moves to cloud/pods."
         while (await penstock.until(job, "starting", "running"))["offer"] != "cloud/pods":
             await penstock.plane.heard(penstock.plane.number)
-        told = await penstock.admin.post(f"/v1/jobs/{job}/move", json={"offer": "cloud/pods", "x": 1})
-        assert told.status_code == 422
+        answer = await penstock.admin.post(f"/v1/jobs/{job}/move", json={"offer": "cloud/pods", "x": 1})
+        assert answer.status_code == 422
 
 
 @story
@@ -219,13 +219,13 @@ async def test_a_plan_ranks_offers_and_records_nothing(tmp_path: Path) -> None:
         ask = {"gpus": 2, "command": "x", "run_time": "1h"}
         plan = (await penstock.admin.post("/v1/plan", json=ask)).json()
         assert (plan["answer"], plan["offer"], plan["stated"]) == ("start", "lab/owned", True)
-        assert [one["offer"] for one in plan["choices"]] == ["lab/owned", "cloud/pods"]
+        assert [choice["offer"] for choice in plan["choices"]] == ["lab/owned", "cloud/pods"]
         assert plan["choices"][1]["cost"] == plan["choices"][1]["total"] == 3_600_000
         assert (plan["tally"], plan["effects"]) == ([{"answer": "start", "offer": "lab/owned", "jobs": 1}], [])
         starts = plan
         plan = (await penstock.admin.post("/v1/plan", json={**ask, "gpu": "H100"})).json()
         assert plan["answer"] == "refuse"
-        assert [(one["offer"], one["rule"]) for one in plan["excluded"]] == [
+        assert [(row["offer"], row["rule"]) for row in plan["excluded"]] == [
             ("cloud/pods", "GPU A100 is not one it can use"),
             ("lab/owned", "GPU A100 is not one it can use"),
         ]
@@ -246,7 +246,7 @@ async def test_a_plan_names_who_would_make_room_to_those_who_may_know(tmp_path: 
         for client, job in ((penstock.admin, low), (penstock.team("blue"), "")):
             plan = (await client.post("/v1/plan", json=ask)).json()
             assert (plan["answer"], plan["offer"]) == ("start", "lab/owned")
-            assert [(one["job"], one["to"], one["reason"]["kind"]) for one in plan["effects"]] == [
+            assert [(effect["job"], effect["to"], effect["reason"]["kind"]) for effect in plan["effects"]] == [
                 (job, "", "Preempted")
             ]
 

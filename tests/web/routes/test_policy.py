@@ -27,8 +27,8 @@ async def apply(penstock: Penstock, text: str, **more: Any) -> httpx2.Response:
 
 
 async def history(penstock: Penstock) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = (await penstock.admin.get("/v1/policy/history")).json()["revisions"]
-    return found
+    revisions: list[dict[str, Any]] = (await penstock.admin.get("/v1/policy/history")).json()["revisions"]
+    return revisions
 
 
 @story
@@ -55,10 +55,10 @@ async def test_where_a_job_may_run_is_told_to_its_team(tmp_path: Path) -> None:
     async with governed(tmp_path, LAB, CLOUD) as penstock:
         await apply(penstock, NO_CLOUD)
         job = await penstock.submits(penstock.team("a"), gpus=1)
-        told = (await penstock.team("a").get(f"/v1/jobs/{job}/verdicts")).json()
+        verdicts = (await penstock.team("a").get(f"/v1/jobs/{job}/verdicts")).json()
         against = [{"rule": "rule stay-home: Nothing leaves", "where": "policy.yaml:3"}]
-        assert (told["job"], told["team"], told["gpus"]) == (job, "a", 1)
-        assert told["offers"] == [
+        assert (verdicts["job"], verdicts["team"], verdicts["gpus"]) == (job, "a", 1)
+        assert verdicts["offers"] == [
             {"offer": "lab/owned", "allowed": True, "against": []},
             {"offer": "cloud/pods", "allowed": False, "against": against},
         ]
@@ -70,8 +70,8 @@ async def test_where_a_job_may_run_is_told_to_its_team(tmp_path: Path) -> None:
 async def test_a_bad_file_is_one_answer_and_the_policy_in_force_stays(tmp_path: Path) -> None:
     async with governed(tmp_path) as penstock:
         for text in ("version: 99\n", "teams: [", "version: 1\nrules: [{name: a, deny: 'job.nothing > 1'}]\n"):
-            told = await apply(penstock, text)
-            assert told.status_code == 422, told.text
+            answer = await apply(penstock, text)
+            assert answer.status_code == 422, answer.text
         assert [row["revision"] for row in await history(penstock)] == [1]
         member = await penstock.team("a").post("/v1/policy", json={"text": OPEN})
         assert member.status_code == 403
@@ -86,8 +86,8 @@ async def test_a_large_file_is_applied_and_one_that_is_too_large_or_too_dear_is_
         assert (await penstock.admin.get("/v1/policy/revisions/2")).json()["text"] == large
         assert (await apply(penstock, large * 2)).status_code == 413
         rules = [f'{{name: r{k}, deny: job.team == "{"t" * 1_800}"}}' for k in range(500)]
-        told = await apply(penstock, f"{OPEN}rules: [{', '.join(rules)}]\n")
-        assert (told.status_code, told.json()["errors"][0]["message"]) == (
+        answer = await apply(penstock, f"{OPEN}rules: [{', '.join(rules)}]\n")
+        assert (answer.status_code, answer.json()["errors"][0]["message"]) == (
             422,
             "500 conditions in CEL with 907,000 characters; a file has at most 500 with 50,000.",
         )
@@ -103,8 +103,8 @@ async def test_running_jobs_that_it_would_strand_are_named_first(tmp_path: Path)
         await penstock.until_prints(job, "runs")
         asked = (await apply(penstock, NO_CLOUD)).json()
         assert (asked["changed"], asked["revision"]) == (False, 1)
-        (one,) = asked["stranded"]
-        assert (one["job"], one["team"], one["offer"], one["where"]) == (job, "a", "cloud/pods", "policy.yaml:3")
+        (row,) = asked["stranded"]
+        assert (row["job"], row["team"], row["offer"], row["where"]) == (job, "a", "cloud/pods", "policy.yaml:3")
         assert asked["says"] == "1 running job would not be allowed where it is; it would not be stopped."
         done = (await apply(penstock, NO_CLOUD, yes=True)).json()
         assert (done["changed"], done["revision"]) == (True, 2)
@@ -114,9 +114,9 @@ async def test_running_jobs_that_it_would_strand_are_named_first(tmp_path: Path)
 @story
 async def test_a_raised_cap_waits_for_a_person_and_a_lowered_one_holds_at_once(tmp_path: Path) -> None:
     async with governed(tmp_path, caps={"team:a": "10"}) as penstock:
-        told = (await apply(penstock, CAPPED)).json()
-        assert len(told["raised"]) == 1
-        assert "penstock approvals approve team:a" in told["raised"][0]
+        answer = (await apply(penstock, CAPPED)).json()
+        assert len(answer["raised"]) == 1
+        assert "penstock approvals approve team:a" in answer["raised"][0]
         assert await _cap(penstock) == 10 * MICRO
         approver = penstock.client(penstock.token("approver")[1])
         done = await approver.post("/v1/budget/approval", json={"scope": "team:a", "approved": True})
@@ -128,8 +128,8 @@ async def test_a_raised_cap_waits_for_a_person_and_a_lowered_one_holds_at_once(t
 
 async def _cap(penstock: Penstock) -> int | None:
     rows = (await penstock.admin.get("/v1/budget")).json()["scopes"]
-    found: int | None = next(row["cap"] for row in rows if row["scope"] == "team:a")
-    return found
+    cap: int | None = next(row["cap"] for row in rows if row["scope"] == "team:a")
+    return cap
 
 
 @story
@@ -139,8 +139,8 @@ async def test_the_file_is_reloaded_and_a_bad_one_changes_nothing(tmp_path: Path
         file.write_text(OPEN)
         assert await changes.reload() == "Revision 2 is in force."
         file.write_text("version: 99\n")
-        said = await changes.reload()
-        assert "is not in force" in said
+        message = await changes.reload()
+        assert "is not in force" in message
         assert [row["revision"] for row in await history(penstock)] == [2, 1]
         assert [alarm.kind for alarm in penstock.plane.view.alarms] == ["policy"]
         file.write_text(OPEN)

@@ -30,13 +30,13 @@ async def heard(client: httpx2.AsyncClient, last: str = "") -> AsyncGenerator[di
 
 
 async def until_kind(client: httpx2.AsyncClient, kind: str, last: str = "") -> list[dict[str, Any]]:
-    found = []
+    seen = []
     async with aclosing(heard(client, last)) as events:
         async for event in events:
-            found.append(event)
+            seen.append(event)
             if event["kind"] == kind:
                 break
-    return found
+    return seen
 
 
 @story
@@ -44,16 +44,16 @@ async def test_a_stream_tells_the_whole_journal_from_the_beginning(tmp_path: Pat
     async with running(tmp_path) as penstock:
         job = await penstock.submits(name="n")
         await penstock.until(job)
-        told = await until_kind(penstock.admin, "AttemptEnded", last="0")
-        assert [event["id"] for event in told] == [
+        events = await until_kind(penstock.admin, "AttemptEnded", last="0")
+        assert [event["id"] for event in events] == [
             f"{row.number}.{part}"
             for row in penstock.reader.steps(0)
             for part in range(len(row.inputs) + len(row.outputs))
-        ][: len(told)]
-        submitted = next(event for event in told if event["kind"] == "JobSubmitted")
+        ][: len(events)]
+        submitted = next(event for event in events if event["kind"] == "JobSubmitted")
         assert (submitted["job"], submitted["team"], submitted["event"]["spec"]["name"]) == (job, "default", "n")
         assert submitted["says"] == "Submitted by default: 1 GPU."
-        assert [event["says"] for event in told if event["kind"] in ("AttemptStarted", "AttemptEnded")] == [
+        assert [event["says"] for event in events if event["kind"] in ("AttemptStarted", "AttemptEnded")] == [
             "Running.",
             "Succeeded.",
         ]
@@ -91,9 +91,9 @@ async def test_fault_19_a_stream_tells_a_team_of_its_own_jobs_only(tmp_path: Pat
         await penstock.until(theirs)
         mine = await penstock.submits(penstock.team("b"))
         await penstock.until(mine)
-        told = await until_kind(penstock.team("b"), "AttemptEnded", last="0")
-        assert {event["job"] for event in told} == {"", mine}
-        assert not any("CapSet" in event["kind"] for event in told)
+        events = await until_kind(penstock.team("b"), "AttemptEnded", last="0")
+        assert {event["job"] for event in events} == {"", mine}
+        assert not any("CapSet" in event["kind"] for event in events)
         page = (await penstock.team("b").get("/v1/events", params={"limit": 200})).json()["events"]
         assert {event["job"] for event in page} == {"", mine}
 
@@ -121,16 +121,16 @@ async def _connected(penstock: Penstock) -> None:
 async def test_pages_of_events_go_back_to_the_beginning(tmp_path: Path) -> None:
     async with running(tmp_path) as penstock:
         await penstock.until(await penstock.submits())
-        found: list[str] = []
+        ids: list[str] = []
         before: dict[str, int] = {}
         while True:
             page = (await penstock.admin.get("/v1/events", params={"limit": 2, **before})).json()
-            found += [event["id"] for event in page["events"]]
+            ids += [event["id"] for event in page["events"]]
             if page["next"] is None:
                 break
             before = {"before": page["next"]}
-        assert len(found) == len(set(found))
-        assert found[-1] == "1.0"
+        assert len(ids) == len(set(ids))
+        assert ids[-1] == "1.0"
 
 
 @story

@@ -25,9 +25,9 @@ def sites(*offers: schemas.Offer, reachable: bool = True) -> schemas.Sites:
     made = [
         schemas.Site(
             id=name, location="", operator="", law="", front_door=False, reachable=reachable, says="",
-            offers=[one for one in offers if one.site == name],
+            offers=[row for row in offers if row.site == name],
         )
-        for name in dict.fromkeys(one.site for one in offers)
+        for name in dict.fromkeys(row.site for row in offers)
     ]  # fmt: skip
     return schemas.Sites(at=NOW, currency="USD", sites=made)
 

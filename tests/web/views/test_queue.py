@@ -11,38 +11,38 @@ MINUTE = 60_000
 
 
 def start(kind: str, until: int | None = None, decided: int = NOW, **numbers: Any) -> tuple[str, str]:
-    found = queue.start(job(because=because(kind, **numbers), until_at=until, decided_at=decided), NOW)
-    return found.says.replace("\u00a0", " "), found.bound.replace("\u00a0", " ")
+    estimate = queue.start(job(because=because(kind, **numbers), until_at=until, decided_at=decided), NOW)
+    return estimate.says.replace("\u00a0", " "), estimate.bound.replace("\u00a0", " ")
 
 
 def test_a_wait_that_is_worth_it_says_when_it_is_expected_to_start() -> None:
-    told = start("WaitWorth", NOW + 90 * MINUTE, about_ms=5 * MINUTE, worst_ms=20 * MINUTE)
-    assert told == ("about 12:35", "by 12:50 (p90)")
+    shown = start("WaitWorth", NOW + 90 * MINUTE, about_ms=5 * MINUTE, worst_ms=20 * MINUTE)
+    assert shown == ("about 12:35", "by 12:50 (p90)")
 
 
 def test_a_forecast_counts_from_the_decision_not_from_now() -> None:
-    told = start("WaitWorth", NOW + 90 * MINUTE, NOW - 4 * MINUTE, about_ms=5 * MINUTE, worst_ms=20 * MINUTE)
-    assert told == ("about 12:31", "by 12:46 (p90)")
+    shown = start("WaitWorth", NOW + 90 * MINUTE, NOW - 4 * MINUTE, about_ms=5 * MINUTE, worst_ms=20 * MINUTE)
+    assert shown == ("about 12:31", "by 12:46 (p90)")
 
 
 def test_where_patience_ends_sooner_it_starts_by_then() -> None:
-    told = start("WaitWorth", NOW + 10 * MINUTE, about_ms=5 * MINUTE, worst_ms=20 * MINUTE)
-    assert told == ("about 12:35", "by 12:40")
+    shown = start("WaitWorth", NOW + 10 * MINUTE, about_ms=5 * MINUTE, worst_ms=20 * MINUTE)
+    assert shown == ("about 12:35", "by 12:40")
 
 
 def test_an_overdue_forecast_is_shown_with_its_age() -> None:
-    told = start("WaitWorth", NOW + 90 * MINUTE, NOW - 8 * MINUTE, about_ms=5 * MINUTE, worst_ms=20 * MINUTE)
-    assert told == ("by 12:42 (p90)", "estimated 8 min ago")
+    shown = start("WaitWorth", NOW + 90 * MINUTE, NOW - 8 * MINUTE, about_ms=5 * MINUTE, worst_ms=20 * MINUTE)
+    assert shown == ("by 12:42 (p90)", "estimated 8 min ago")
 
 
 def test_a_job_queued_for_89_minutes_is_not_expected_in_one_minute_as_was_said_then() -> None:
     """It once stood on the page as "about 1 min", the words of a decision 88 minutes ago."""
-    told = start("WaitWorth", NOW + 90 * MINUTE, NOW - 88 * MINUTE, about_ms=MINUTE, worst_ms=20 * MINUTE)
-    assert told == ("by 14:00", "at the latest")
+    shown = start("WaitWorth", NOW + 90 * MINUTE, NOW - 88 * MINUTE, about_ms=MINUTE, worst_ms=20 * MINUTE)
+    assert shown == ("by 14:00", "at the latest")
 
 
 @pytest.mark.parametrize(
-    ("kind", "until", "numbers", "told"),
+    ("kind", "until", "numbers", "shown"),
     [
         ("CapBinds", None, {}, ("when the budget allows", "or on owned GPUs")),
         ("Paced", NOW + 86_400_000, {}, ("not before 17 Nov, 12:30", "or on owned GPUs")),
@@ -52,8 +52,8 @@ def test_a_job_queued_for_89_minutes_is_not_expected_in_one_minute_as_was_said_t
         ("WaitsForOwned", NOW + MINUTE, {}, ("by 12:31", "at the latest")),
     ],
 )
-def test_every_other_wait_says_what_ends_it(kind: str, until: int | None, numbers: Any, told: tuple[str, str]) -> None:
-    assert start(kind, until, **numbers) == told
+def test_every_other_wait_says_what_ends_it(kind: str, until: int | None, numbers: Any, shown: tuple[str, str]) -> None:
+    assert start(kind, until, **numbers) == shown
 
 
 def test_the_queue_is_in_the_order_of_expected_starts() -> None:
