@@ -86,10 +86,10 @@ def test_the_command_compares_and_a_restore_is_noted(tmp_path: Path, file: str) 
     journal, epoch = claimed(where)
     append(journal, epoch, story())
     journal.close()
-    found = about(where)
-    write_anchor(file, Anchor(found.head, found.installation, 0))
+    info = about(where)
+    write_anchor(file, Anchor(info.head, info.installation, 0))
     assert main(["journal", "verify", where, "--anchor", file]) == 0
-    write_anchor(file, Anchor(f"{found.steps + 1}:{'0' * 64}", found.installation, 0))
+    write_anchor(file, Anchor(f"{info.steps + 1}:{'0' * 64}", info.installation, 0))
     assert main(["journal", "verify", where, "--anchor", file]) == 2
     assert main(["journal", "restore", where, "--yes", "--anchor", file]) == 0
     assert main(["journal", "verify", where, "--anchor", file]) == 0

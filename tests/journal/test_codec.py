@@ -17,9 +17,9 @@ from tests.core.samples import events, made
 @settings(max_examples=400)
 @given(st.lists(events(), max_size=3))
 def test_events_come_back_as_they_were(some: list[e.Event]) -> None:
-    found = codec.decode(codec.encode(some))
-    assert found == tuple(some)
-    assert repr(found) == repr(tuple(some))  # also tuples inside tuples, and numbers that are not booleans
+    decoded = codec.decode(codec.encode(some))
+    assert decoded == tuple(some)
+    assert repr(decoded) == repr(tuple(some))  # also tuples inside tuples, and numbers that are not booleans
 
 
 @pytest.mark.parametrize("kind", e.FACTS + e.PROMISES, ids=lambda kind: kind.__name__)

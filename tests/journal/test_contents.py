@@ -26,8 +26,8 @@ WORK = b'{"command": ["true"]}'
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Server]:
-    with server() as found:
-        yield found
+    with server() as database:
+        yield database
 
 
 @pytest.fixture(params=KINDS)
@@ -52,10 +52,10 @@ def verified(where: str) -> Contents:
 
 
 def test_what_was_written_is_as_the_steps_say(kept: JournalWriter, where: str) -> None:
-    found = verified(where)
-    assert (found.blobs, found.snapshots, found.snapshots_of_others) == (1, 1, 1)
+    report = verified(where)
+    assert (report.blobs, report.snapshots, report.snapshots_of_others) == (1, 1, 1)
     ((jobs,),) = kept.db.all("select count(*) from jobs")
-    assert found.rows > jobs > 0
+    assert report.rows > jobs > 0
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,6 @@ def test_the_command_names_what_it_found(tmp_path: Path, capsys: pytest.CaptureF
     with closing(open_journal(path)) as again:
         again.db.run("update jobs set spent = 7")
     assert main(["journal", "verify", path]) == 2
-    said = capsys.readouterr()
-    assert "of table jobs is not what the steps say" in said.err
-    assert "Whole" not in said.out
+    captured = capsys.readouterr()
+    assert "of table jobs is not what the steps say" in captured.err
+    assert "Whole" not in captured.out

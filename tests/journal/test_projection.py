@@ -65,7 +65,7 @@ class Stored:
     def all(self, kind: type[Any]) -> list[Any]:
         columns = t.TABLES[kind].columns
         width = len(columns) - (kind is JobRow)  # `words` is computed
-        return [kind(*found[:width]) for found in self.lines[kind].values()]
+        return [kind(*line[:width]) for line in self.lines[kind].values()]
 
 
 def tables_of(steps: Iterable[Step]) -> Stored:
@@ -94,7 +94,7 @@ def says_what_the_state_says(stored: Stored, state: State) -> None:
     jobs: list[JobRow] = stored.all(JobRow)
     live = [job for job in jobs if job.phase not in ENDED]
     assert live == [job_row(job) for job in state.jobs.values()]
-    assert [told(job) for job in live] == [told_by_state(job) for job in state.jobs.values()]
+    assert [told_by_row(job) for job in live] == [told_by_state(job) for job in state.jobs.values()]
     counted: dict[str, int] = {}
     by_phase: dict[tuple[str, str], tuple[int, int]] = {}
     for job in jobs:
@@ -104,7 +104,7 @@ def says_what_the_state_says(stored: Stored, state: State) -> None:
         by_phase[job.phase, job.team] = (so_far[0] + 1, so_far[1] + job.gpus)
     assert counted == state.ended
     counts: list[t.CountRow] = stored.all(t.CountRow)
-    assert {(one.phase, one.team): (one.jobs, one.gpus) for one in counts if one.jobs} == by_phase
+    assert {(count.phase, count.team): (count.jobs, count.gpus) for count in counts if count.jobs} == by_phase
     attempts: list[AttemptRow] = stored.all(AttemptRow)
     assert {a.id: a for a in attempts if a.phase != "over"} == {
         a.id: attempt_row(state, a) for a in state.attempts.values()
@@ -114,11 +114,11 @@ def says_what_the_state_says(stored: Stored, state: State) -> None:
     assert {n.id: (n.phase, json.loads(n.on)) for n in stored.all(t.NodeRow)} == {
         n.id: (n.phase, list(n.on)) for n in state.nodes.values()
     }
-    assert {one.offer: one.until_at for one in stored.all(ClosedRow)} == state.closed
+    assert {row.offer: row.until_at for row in stored.all(ClosedRow)} == state.closed
     says_what_the_books_say(stored, state)
 
 
-def told(job: JobRow) -> tuple[Any, ...]:
+def told_by_row(job: JobRow) -> tuple[Any, ...]:
     return (job.id, job.number, job.phase, job.kept_ms, job.moves, job.attempts, job.attempt, job.short_of,
             job.until_at, job.held)  # fmt: skip
 
@@ -149,7 +149,7 @@ def says_what_the_books_say(stored: Stored, state: State) -> None:
     assert sum(used.spent for used in stored.all(UsedRow)) == spent
     for job in jobs:  # its attempts' together, whoever shared their nodes
         mine = [(a.held, a.spent) for a in attempts if a.job == job.id]
-        assert (job.held, job.spent) == (sum(one for one, _ in mine), sum(one for _, one in mine))
+        assert (job.held, job.spent) == (sum(part for part, _ in mine), sum(part for _, part in mine))
 
 
 @settings(max_examples=80)
@@ -296,7 +296,7 @@ def test_an_id_that_comes_again_has_the_row_of_the_new_job() -> None:
     assert (before.name, before.phase, before.offer, before.spent) == ("second", "placed", "lab", 0)
     penstock.hears(gone("a.1/n0"), at="10:05")
     assert money(penstock)["a"] == before
-    counts = {(one.phase, one.jobs) for one in tables_of(penstock.steps).all(t.CountRow) if one.jobs}
+    counts = {(count.phase, count.jobs) for count in tables_of(penstock.steps).all(t.CountRow) if count.jobs}
     assert counts == {("done", 2), ("placed", 1)}
 
 
@@ -304,7 +304,7 @@ def test_a_submission_told_again_is_not_told_of_twice() -> None:
     penstock = given_story(site("lab"))
     penstock.hears(submitted("a"), at="09:00")
     again = penstock.engine.handle(*(replace(fact, at=fact.at + 1) for fact in penstock.steps[-1].inputs))
-    kinds = [one.kind for one in tables_of([*penstock.steps, again]).all(t.HappenedRow) if one.job == "a"]
+    kinds = [row.kind for row in tables_of([*penstock.steps, again]).all(t.HappenedRow) if row.job == "a"]
     assert kinds.count("JobSubmitted") == 1
 
 

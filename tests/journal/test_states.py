@@ -16,16 +16,16 @@ from tests.core.histories import History, Life, histories
 
 
 def test_every_phase_has_a_word_and_every_word_finds_its_phases() -> None:
-    found = {(phase, attempt): states.job_state(phase, attempt) for phase in JOB for attempt in ("", *ATTEMPT)}
-    assert set(found.values()) == set(states.JOB_STATES) == {*states.QUEUED, *states.ACTIVE, *states.ENDED}
-    for (phase, attempt), state in found.items():
+    job_states = {(phase, attempt): states.job_state(phase, attempt) for phase in JOB for attempt in ("", *ATTEMPT)}
+    assert set(job_states.values()) == set(states.JOB_STATES) == {*states.QUEUED, *states.ACTIVE, *states.ENDED}
+    for (phase, attempt), state in job_states.items():
         runs = None if phase != "placed" else attempt == "running"
         assert states.match(state) == states.Match(phase, runs)
 
 
 def test_a_placed_job_is_running_once_its_attempt_is() -> None:
-    told = [states.job_state("placed", attempt) for attempt in ("promised", "starting", "running")]
-    assert told == ["starting", "starting", "running"]
+    job_states = [states.job_state("placed", attempt) for attempt in ("promised", "starting", "running")]
+    assert job_states == ["starting", "starting", "running"]
 
 
 def test_an_attempt_is_called_by_how_it_ended() -> None:
@@ -85,14 +85,14 @@ def _compare(where: Path, steps: Sequence[Step]) -> None:
     journal, epoch = claimed(str(where))
     append(journal, epoch, steps)
     reader, live = open_reader(str(where)), replay((step.at, step.inputs, step.outputs) for step in steps).state
-    found = {state: reader.jobs(Filter(states=(state,)), limit=1_000) for state in states.JOB_STATES}
-    by_state = {row.id: state for state, rows in found.items() for row in rows}
+    listed = {state: reader.jobs(Filter(states=(state,)), limit=1_000) for state in states.JOB_STATES}
+    by_state = {row.id: state for state, rows in listed.items() for row in rows}
     for job in live.jobs.values():
         assert by_state[job.id] == states.job_state(job.phase, job.attempt.phase if job.attempt else "")
-    assert sorted(row.id for rows in found.values() for row in rows) == sorted(
+    assert sorted(row.id for rows in listed.values() for row in rows) == sorted(
         row.id for row in reader.jobs(Filter(), limit=1_000)
     )
-    rows = [(state, row) for state, some in found.items() for row in some]
+    rows = [(state, row) for state, some in listed.items() for row in some]
     teams = sorted({(state, row.team) for state, row in rows})
     gpus = {key: [row.gpus for state, row in rows if (state, row.team) == key] for key in teams}
     assert reader.counts() == [JobCount(*key, len(gpus[key]), sum(gpus[key])) for key in teams]

@@ -68,9 +68,9 @@ def test_what_is_no_head_is_told_so(simulated: str, wrong: str) -> None:
 def test_a_simulations_journal_becomes_one_to_list_and_to_write(simulated: str) -> None:
     with pytest.raises(BadInput, match="run `penstock journal rebuild` on it"):
         open_reader(simulated)
-    told = lines_of(simulated, "b")
+    lines = lines_of(simulated, "b")
     assert main(["journal", "rebuild", simulated]) == 0
-    assert lines_of(simulated, "b") == told != []
+    assert lines_of(simulated, "b") == lines != []
     with closing(open_reader(simulated)) as reader:
         assert len(reader.story("b")) < len(story())
     with closing(open_journal(simulated)) as journal:
@@ -104,7 +104,7 @@ Said = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Said:
+def run_journal(capsys: pytest.CaptureFixture[str]) -> Said:
     def run(*args: str) -> tuple[int, str, str]:
         code = main(["journal", *args])
         captured = capsys.readouterr()
@@ -113,30 +113,32 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
     return run
 
 
-def test_the_commands_say_what_they_found(simulated: str, said: Said) -> None:
-    code, out, _ = said("info", simulated, "--json")
-    found = json.loads(out)
-    assert (code, found["steps"], found["projected"], found["writer"]) == (0, len(story()), 0, "")
-    assert f"installation  {found['installation']}" in said("info", simulated)[1]
-    assert said("verify", simulated)[1] == f"Whole: {len(story())} steps, the last is {found['head']}.\n"
-    assert json.loads(said("verify", simulated, "--expect", found["head"], "--json")[1])["expected"] == "found"
-    assert said("rebuild", simulated)[1] == f"The tables of {simulated} are made anew from {len(story())} steps.\n"
-    assert json.loads(said("rebuild", simulated, "--json")[1]) == {"steps": len(story())}
-    assert json.loads(said("info", simulated, "--json")[1])["projected"] == len(story())
+def test_the_commands_say_what_they_found(simulated: str, run_journal: Said) -> None:
+    code, out, _ = run_journal("info", simulated, "--json")
+    info = json.loads(out)
+    assert (code, info["steps"], info["projected"], info["writer"]) == (0, len(story()), 0, "")
+    assert f"installation  {info['installation']}" in run_journal("info", simulated)[1]
+    assert run_journal("verify", simulated)[1] == f"Whole: {len(story())} steps, the last is {info['head']}.\n"
+    assert json.loads(run_journal("verify", simulated, "--expect", info["head"], "--json")[1])["expected"] == "found"
+    assert (
+        run_journal("rebuild", simulated)[1] == f"The tables of {simulated} are made anew from {len(story())} steps.\n"
+    )
+    assert json.loads(run_journal("rebuild", simulated, "--json")[1]) == {"steps": len(story())}
+    assert json.loads(run_journal("info", simulated, "--json")[1])["projected"] == len(story())
 
 
-def test_tables_are_not_made_anew_under_a_writer(tmp_path: Path, said: Said) -> None:
+def test_tables_are_not_made_anew_under_a_writer(tmp_path: Path, run_journal: Said) -> None:
     where = str(tmp_path / "live.journal")
     journal, epoch = claimed(where, holder="plane", at=2**60)
     append(journal, epoch, story())
-    code, out, err = said("rebuild", where)
+    code, out, err = run_journal("rebuild", where)
     assert (code, out) == (2, "")
     assert "is written by plane, for" in err
     journal.close()
 
 
 @pytest.mark.parametrize("command", ["info", "verify", "rebuild"])
-def test_what_is_no_journal_is_one_sentence(tmp_path: Path, said: Said, command: str) -> None:
+def test_what_is_no_journal_is_one_sentence(tmp_path: Path, run_journal: Said, command: str) -> None:
     (tmp_path / "text").write_text("not a database, however long it may be\n" * 50)
     change(str(tmp_path / "other"), "create table something (else_ text)")
     for name, sentence in (
@@ -144,13 +146,13 @@ def test_what_is_no_journal_is_one_sentence(tmp_path: Path, said: Said, command:
         ("text", "is not a journal"),
         ("other", "is not a journal"),
     ):
-        code, out, err = said(command, str(tmp_path / name))
+        code, out, err = run_journal(command, str(tmp_path / name))
         assert (code, out) == (2, "")
         assert sentence in err
         assert "Traceback" not in err
 
 
-def test_a_server_that_is_not_there_is_one_sentence(said: Said) -> None:
-    code, _, err = said("verify", "postgresql://somebody@127.0.0.1:1/journal")
+def test_a_server_that_is_not_there_is_one_sentence(run_journal: Said) -> None:
+    code, _, err = run_journal("verify", "postgresql://somebody@127.0.0.1:1/journal")
     assert code == 2
     assert "postgresql://somebody@127.0.0.1:1/journal cannot be read now" in err
