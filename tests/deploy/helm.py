@@ -36,7 +36,7 @@ def helm(*words: str, values: Json | None = None, kubeconfig: Path | None = None
 def rendered(values: Json, *words: str, release: str = "penstock", namespace: str = "penstock") -> list[Json]:
     done = helm("template", release, str(CHART), "-n", namespace, *words, values=values)
     assert done.returncode == 0, done.stderr
-    return [one for one in yaml.safe_load_all(done.stdout) if one]
+    return [item for item in yaml.safe_load_all(done.stdout) if item]
 
 
 def refused(values: Json) -> str:

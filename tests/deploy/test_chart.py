@@ -55,7 +55,7 @@ each_set = pytest.mark.parametrize("values", SETS.values(), ids=SETS)
 def generated() -> dict[str, str]:
     """What the chart has from `manifests`, by file."""
     (_, role, *_) = manifests.rbac("look", ACCOUNT, NAMESPACE, secrets=["x"])
-    kubeconfigs = {key: said for key, said in role["rules"][0].items() if key != "resourceNames"}
+    kubeconfigs = {key: value for key, value in role["rules"][0].items() if key != "resourceNames"}
     rights = {
         "look": manifests.LOOKING,
         "everywhere": manifests.EVERYWHERE,
@@ -144,13 +144,13 @@ def test_its_watchman_is_that_of_manifests() -> None:
 
 def by_name(objects: list[Json], like: list[Json]) -> dict[tuple[str, str, str], Json]:
     """Objects of the same kinds, without the labels that helm adds."""
-    kinds = {one["kind"] for one in like}
+    kinds = {item["kind"] for item in like}
     return {
-        (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): {
-            key: said for key, said in one.items() if key != "metadata"
+        (item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]): {
+            key: value for key, value in item.items() if key != "metadata"
         }
-        for one in objects
-        if one["kind"] in kinds
+        for item in objects
+        if item["kind"] in kinds
     }
 
 
@@ -173,12 +173,12 @@ def test_pods_are_restricted_and_their_files_are_read_only(values: Json) -> None
 
 def test_a_volume_holds_the_journal_of_one_replica_and_postgresql_that_of_several() -> None:
     small, large = rendered(LEAST), rendered(POSTGRES)
-    kinds = [{one["kind"] for one in made} for made in (small, large)]
+    kinds = [{item["kind"] for item in made} for made in (small, large)]
     assert ["PersistentVolumeClaim" in kind for kind in kinds] == [True, False]
     assert ["Secret" in kind for kind in kinds] == [False, True]
-    (one,), (two,) = ([made["spec"] for made in some if made["kind"] == "Deployment"] for some in (small, large))
-    assert (one["replicas"], one["strategy"]) == (1, {"type": "Recreate"})
-    assert (two["replicas"], "--stand-by" in two["template"]["spec"]["containers"][0]["args"]) == (2, True)
+    (single,), (several,) = ([made["spec"] for made in some if made["kind"] == "Deployment"] for some in (small, large))
+    assert (single["replicas"], single["strategy"]) == (1, {"type": "Recreate"})
+    assert (several["replicas"], "--stand-by" in several["template"]["spec"]["containers"][0]["args"]) == (2, True)
 
 
 # --- refused ----------------------------------------------------------------------------------------------------------
@@ -218,9 +218,9 @@ def test_an_api_server_takes_it_in_a_restricted_namespace(lab: ExternalCluster, 
                 "pod-security.kubernetes.io/warn=restricted")  # fmt: skip
     for values in ({**LEAST, "admission": {"enabled": True}}, POSTGRES):
         made = rendered(values, release=f"pen-{namespace}", namespace=namespace)
-        for one in made:
-            lab.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(one))
-        (pod,) = [one["spec"]["template"] for one in made if one["kind"] == "Deployment"]
+        for manifest in made:
+            lab.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=json.dumps(manifest))
+        (pod,) = [item["spec"]["template"] for item in made if item["kind"] == "Deployment"]
         plain = {
             "apiVersion": "v1",
             "kind": "Pod",

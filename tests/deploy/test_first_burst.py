@@ -98,8 +98,8 @@ def test_at_most_five_commands_lead_to_the_first_burst(bed: ClusterGroup, termin
 def described(lab: ExternalCluster, word: str) -> None:
     """Once the Event is there: it comes after the status."""
     until = time.monotonic() + LIMIT_S
-    while word not in (told := lab.kubectl("-n", "vision", "describe", "job", "train")):
-        assert time.monotonic() < until, told
+    while word not in (description := lab.kubectl("-n", "vision", "describe", "job", "train")):
+        assert time.monotonic() < until, description
         time.sleep(0.1)
 
 

@@ -20,11 +20,11 @@ def test_the_image_gets_what_clusters_postgresql_and_object_stores_need_in_the_v
 
 
 def test_both_builders_write_an_image_that_runs_alike() -> None:
-    said = dict(
+    settings = dict(
         re.findall(r"(\w+)=([^\s\\]+)", re.findall(r"^ENV (.*?)\n#", CONTAINERFILE, re.MULTILINE | re.DOTALL)[0])
     )
     ours = dict(text.split("=", 1) for text in penstock_image.RUNS["Env"])
-    assert said.items() <= ours.items()
+    assert settings.items() <= ours.items()
     assert f"USER {penstock_image.RUNS['User']}\n" in CONTAINERFILE
     assert 'ENTRYPOINT ["penstock"]' in CONTAINERFILE
     assert penstock_image.RUNS["Entrypoint"] == ["penstock"]

@@ -143,7 +143,7 @@ class Installation:
         until = time.monotonic() + 180
         while time.monotonic() < until:
             for pod in self.lab.get("-n", self.own, "pods")["items"]:
-                ready = [one for one in pod["status"].get("conditions", []) if one["type"] == "Ready"]
+                ready = [condition for condition in pod["status"].get("conditions", []) if condition["type"] == "Ready"]
                 if ready and ready[0]["status"] == "True" and pod["metadata"]["name"] != but:
                     return str(pod["metadata"]["name"])
             time.sleep(0.2)
@@ -153,9 +153,9 @@ class Installation:
         log = ["logs", f"deploy/{self.release}", "--all-containers", "--ignore-errors"]
         return "".join(
             subprocess.run(
-                self.lab._command(["-n", self.own, *said]), capture_output=True, text=True, check=False
+                self.lab._command(["-n", self.own, *command]), capture_output=True, text=True, check=False
             ).stdout
-            for said in (log, ["get", "events"], ["get", "pods,pvc"])
+            for command in (log, ["get", "events"], ["get", "pods,pvc"])
         )
 
     def apply(self, name: str, gpus: int, does: str) -> None:
@@ -208,8 +208,8 @@ def test_installed_upgraded_while_jobs_run_and_uninstalled_without_a_trace(insta
         i.waits(name, "condition=Complete")
     assert i.penstock("why", "j1").count("Running on") == 1
 
-    told = i.penstock("leave")
-    assert told.count("nothing of Penstock is left there") == 2, told
+    output = i.penstock("leave")
+    assert output.count("nothing of Penstock is left there") == 2, output
     done = helm("uninstall", i.release, "-n", i.own, "--wait", "--timeout=60s", kubeconfig=i.lab.kubeconfig)
     assert done.returncode == 0, done.stderr
     assert [traces(cluster, i) for cluster in (i.lab, i.east)] == [[], []]
@@ -233,12 +233,17 @@ def test_with_postgresql_a_standby_takes_over_while_a_job_runs(
 
 def traces(cluster: DevCluster, i: Installation) -> list[str]:
     """Our marks on people's things, and what the chart made."""
-    found = [one["metadata"] for one in cluster.get("-n", i.people, MARKED)["items"]]
-    words = [word for one in found for part in ("labels", "annotations", "finalizers") for word in one.get(part) or ()]
+    marked = [item["metadata"] for item in cluster.get("-n", i.people, MARKED)["items"]]
+    words = [
+        word
+        for metadata in marked
+        for part in ("labels", "annotations", "finalizers")
+        for word in metadata.get(part) or ()
+    ]
     label = f"app.kubernetes.io/instance={i.release}"
     kinds = f"{MARKED},clusterroles,clusterrolebindings,persistentvolumeclaims,networkpolicies"
     left = cluster.get("-A", kinds, "-l", label)["items"]
-    return [*(word for word in words if annotations.DOMAIN in word), *(one["metadata"]["name"] for one in left)]
+    return [*(word for word in words if annotations.DOMAIN in word), *(item["metadata"]["name"] for item in left)]
 
 
 # --- the watchman -----------------------------------------------------------------------------------------------------
@@ -259,7 +264,9 @@ def test_the_watchman_is_a_restricted_pod_that_ends_what_is_past_its_deadline(
         lab.until_served("machinedeployments.cluster.x-k8s.io")
         lab.apply(_rented("past", own, "2026-01-01T00:00:00Z"), _rented("later", own, "2126-01-01T00:00:00Z"))
         lab.apply(*manifests.watchman(f"{image}:{penstock_image.NAME.rpartition(':')[2]}", own))
-        until(lambda: [_name(found) for found in lab.get("machinedeployments", "-n", own)["items"]] == ["later"])
+        until(
+            lambda: [_name(deployment) for deployment in lab.get("machinedeployments", "-n", own)["items"]] == ["later"]
+        )
         lease = ["get", "lease", annotations.WATCHMAN, "-n", own, "--ignore-not-found", "-o", "json"]
         until(lambda: lab.kubectl(*lease) != "")
         watches = json.loads(lab.kubectl(*lease))["metadata"]["annotations"][annotations.WATCHES]
