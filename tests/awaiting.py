@@ -13,10 +13,10 @@ def story(tell: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]
 
     @functools.wraps(tell)
     def test(*args: Any, **kwargs: Any) -> None:
-        async def told() -> None:
+        async def timed() -> None:
             async with asyncio.timeout(LIMIT_S):
                 await tell(*args, **kwargs)
 
-        asyncio.run(told())
+        asyncio.run(timed())
 
     return test

@@ -93,8 +93,8 @@ class Bare:
             (self.project / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, self.project / name)
         for name in (*NEEDED, *USUAL):
-            if found := shutil.which(name):
-                (self.folder / "bin" / name).symlink_to(found)
+            if program := shutil.which(name):
+                (self.folder / "bin" / name).symlink_to(program)
             elif name in NEEDED:
                 raise SystemExit(f"There is no {name} on the PATH.")
         self.folder.chmod(0o755)

@@ -80,7 +80,7 @@ class Recorder:
         self.asked = 0  #: how often something was done that depends on the machine
         self.fixtures = set[str]()  #: of several tests, in which that happened
         sys.addaudithook(self._hear)
-        self._count(shutil, "which", lambda found, *_: found is None)
+        self._count(shutil, "which", lambda result, *_: result is None)
         self._count(os, "getuid", lambda *_: _asked_by_us())
         self._count(os, "geteuid", lambda *_: _asked_by_us())
         few = settings().max_examples  # here, because while examples are drawn this is what their test says
@@ -93,9 +93,9 @@ class Recorder:
         call = getattr(owner, name)
 
         def counted(*args: Any, **kwargs: Any) -> Any:
-            found = call(*args, **kwargs)
-            self.asked += matters(found, *args)
-            return found
+            result = call(*args, **kwargs)
+            self.asked += matters(result, *args)
+            return result
 
         setattr(owner, name, counted)
 
@@ -146,8 +146,8 @@ class Recorder:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
         """Workers read the same files; the last one's count will do."""
-        told = getattr(node, "workeroutput", None) or {}
-        self.in_files = told.get(IN_FILES, self.in_files)
+        output = getattr(node, "workeroutput", None) or {}
+        self.in_files = output.get(IN_FILES, self.in_files)
 
 
 def _by_file(tests: Iterable[str]) -> dict[str, int]:

@@ -66,12 +66,12 @@ def _plane(made: Scenario, policy: Policy, journal: Journal, clock: VirtualClock
 
 
 async def _submit(plane: Plane, jobs: Sequence[TraceJob], clock: VirtualClock) -> None:
-    told = []
+    tasks = []
     for job in jobs:
         if job.submit_at > clock.now():
             await clock.until(job.submit_at)
-        told.append(asyncio.create_task(plane.tell(e.JobSubmitted(0, 0, job.id, job.spec))))
-    await asyncio.gather(*told)
+        tasks.append(asyncio.create_task(plane.tell(e.JobSubmitted(0, 0, job.id, job.spec))))
+    await asyncio.gather(*tasks)
 
 
 def plain(row: Any | Step) -> tuple[int, Instant, tuple[Any, ...], tuple[Any, ...]]:

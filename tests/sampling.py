@@ -12,8 +12,8 @@ def some_of(cases: Iterable[T], count: int) -> list[T]:
     """`count` of the cases, others in each parallel run; all of them in a run with one worker, as when a person looks
     for the reason of a failure.
     """
-    run, found = os.environ.get("PYTEST_XDIST_TESTRUNUID"), list(cases)
+    run, all_cases = os.environ.get("PYTEST_XDIST_TESTRUNUID"), list(cases)
     if run is None:
-        return found
-    order = sorted(range(len(found)), key=lambda k: hashlib.sha256(f"{run} {k}".encode()).digest())
-    return [found[k] for k in order[:count]]
+        return all_cases
+    order = sorted(range(len(all_cases)), key=lambda k: hashlib.sha256(f"{run} {k}".encode()).digest())
+    return [all_cases[k] for k in order[:count]]

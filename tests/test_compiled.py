@@ -42,10 +42,10 @@ assert planned.decision == engine.handle(submitted).outputs[-1]
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = compiling.package(tmp_path_factory.mktemp("compiled"))
-    if found is None:
+    built = compiling.package(tmp_path_factory.mktemp("compiled"))
+    if built is None:
         pytest.skip(Part.COMPILER)
-    return found
+    return built
 
 
 def test_the_libraries_are_built_anew_when_a_module_of_theirs_changes(
@@ -72,12 +72,12 @@ def test_the_compiled_engine_writes_the_same_journal(
     wanted = ["--generate", "600", "--policy", policy, "--costs", costs, "--knowledge", knowledge]
     for name, where in (("plain", None), ("compiled", package)):
         penstock(where, "simulate", *wanted, "--journal", str(tmp_path / name))
-    found = [
+    reports = [
         penstock(where, "replay", str(tmp_path / name), "--check", "--json")
         for name in ("plain", "compiled")
         for where in (None, package)
     ]
-    assert len({each["digest"] for each in found}) == 1
+    assert len({each["digest"] for each in reports}) == 1
     heads = [penstock(None, "journal", "verify", str(tmp_path / name), "--json") for name in ("plain", "compiled")]
     assert heads[0] == heads[1]
 
@@ -93,5 +93,5 @@ def test_each_decides_the_others_journal_anew_packs_its_own_state_and_plans(pack
 
 
 def penstock(package: Path | None, *arguments: str) -> dict[str, object]:
-    said = python(package, "-m", "penstock.cli", *arguments)
-    return dict(json.loads(said)) if "--json" in arguments else {}
+    stdout = python(package, "-m", "penstock.cli", *arguments)
+    return dict(json.loads(stdout)) if "--json" in arguments else {}

@@ -219,12 +219,12 @@ def test_a_site_may_be_rehearsed() -> None:
 
 def test_no_part_of_the_model_is_out_of_the_files_reach() -> None:
     """A field that the core gains has its default in all of these until the file can say it."""
-    said: dict[str, set[object]] = {}
+    seen: dict[str, set[object]] = {}
     for file in (parsed(WHOLE_FILE), parsed(EXAMPLE)):
         for noun in nouns(file):
             for field in dataclasses.fields(noun):
-                said.setdefault(f"{type(noun).__name__}.{field.name}", set()).add(getattr(noun, field.name))
-    assert {name for name, values in said.items() if len(values) < 2} == {
+                seen.setdefault(f"{type(noun).__name__}.{field.name}", set()).add(getattr(noun, field.name))
+    assert {name for name, values in seen.items() if len(values) < 2} == {
         "SitesFile.maps",  # of Kubernetes sites: tests/kube/test_portability.py
         "SitesFile.kubernetes",  # of sites that are clusters: tests/config/test_clusters.py
         "SitesFile.kueue",  # of Kueues: tests/config/test_kueue.py
@@ -253,13 +253,13 @@ ONLY_ONE_SAID = (
 )
 
 
-def nouns(found: object) -> Iterator[Any]:
-    if dataclasses.is_dataclass(found):
-        yield found
-        for field in dataclasses.fields(found):
-            yield from nouns(getattr(found, field.name))
-    elif isinstance(found, tuple):
-        for item in found:
+def nouns(value: object) -> Iterator[Any]:
+    if dataclasses.is_dataclass(value):
+        yield value
+        for field in dataclasses.fields(value):
+            yield from nouns(getattr(value, field.name))
+    elif isinstance(value, tuple):
+        for item in value:
             yield from nouns(item)
 
 
@@ -720,18 +720,18 @@ JUNK = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=6),
     max_leaves=30,
 )
-WORDS = [found.span() for found in re.finditer(r"[^\s{}\[\],]+", EXAMPLE)]
+WORDS = [match.span() for match in re.finditer(r"[^\s{}\[\],]+", EXAMPLE)]
 
 
 def tried(raw: bytes) -> None:
     try:
         made = parse_sites(raw, "s.yaml")
     except BadInput as error:
-        said = str(error)
+        message = str(error)
     else:
         assert_plain(made)
         return
-    for line in said.splitlines():
+    for line in message.splitlines():
         assert re.fullmatch(r"(s\.yaml(, line \d+)?(, [^\n]+)?: [^\n]+[.?]|And [\d,]+ more\.)", line)
         assert line.isprintable()
 
@@ -751,16 +751,16 @@ def test_the_example_with_any_word_exchanged_is_a_file_or_bad_input(word: tuple[
     tried((EXAMPLE[: word[0]] + other + EXAMPLE[word[1] :]).encode("utf-8", "replace"))
 
 
-def assert_plain(found: object) -> None:
+def assert_plain(value: object) -> None:
     """Values must hold plain numbers and words: the journal knows no others, and equal is not enough."""
-    if dataclasses.is_dataclass(found):
-        for field in dataclasses.fields(found):
-            assert_plain(getattr(found, field.name))
-    elif isinstance(found, tuple):
-        for item in found:
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            assert_plain(getattr(value, field.name))
+    elif isinstance(value, tuple):
+        for item in value:
             assert_plain(item)
     else:
-        assert type(found) in (int, str, bool, type(None)), repr(found)
+        assert type(value) in (int, str, bool, type(None)), repr(value)
 
 
 # --- the documentation -----------------------------------------------------------------------------------------------

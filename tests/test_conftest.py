@@ -81,8 +81,8 @@ def run(project: Path, *options: str, **env: str) -> str:
 
 def left_out(output: str) -> list[str]:
     """The lines of the summary about what is missing."""
-    _, _, told = output.partition("left out, for what this machine does not have")
-    return [line for line in told.splitlines()[1:] if re.match(r" +\d+ tests? ", line)]
+    _, _, summary = output.partition("left out, for what this machine does not have")
+    return [line for line in summary.splitlines()[1:] if re.match(r" +\d+ tests? ", line)]
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])

@@ -76,9 +76,9 @@ def _run(match: re.Match[str], names: dict[str, Any]) -> str:
         return match[0]
     if match["console"]:
         return f"<!-- run -->\n```console\n{''.join(_answered(match['console']))}```\n"
-    with contextlib.redirect_stdout(io.StringIO()) as said:
+    with contextlib.redirect_stdout(io.StringIO()) as stdout:
         exec(compile(match["python"], "a block in docs", "exec"), names)
-    answer = f"\n```text\n{said.getvalue()}```\n" if said.getvalue() else ""
+    answer = f"\n```text\n{stdout.getvalue()}```\n" if stdout.getvalue() else ""
     return f"<!-- run -->\n```python\n{match['python']}```\n{answer}"
 
 
@@ -87,19 +87,19 @@ def _answered(block: str) -> Iterator[str]:
     for shown in re.split(r"^(?=\$ )", block, flags=re.MULTILINE)[1:]:
         command, *old = shown.splitlines(keepends=True)
         yield command
-        said = _said_by(command.removeprefix("$ ")).splitlines(keepends=True)
+        lines = _said_by(command.removeprefix("$ ")).splitlines(keepends=True)
         if old and old[-1] == AND_SO_ON:
-            said = [*said[: len(old) - 1], AND_SO_ON]
-        yield from said if old else ()
+            lines = [*lines[: len(old) - 1], AND_SO_ON]
+        yield from lines if old else ()
 
 
 def _said_by(command: str) -> str:
     program, *args = shlex.split(command, comments=True)
     assert program == "penstock", f"only penstock is run, not {program}"
-    with contextlib.redirect_stdout(io.StringIO()) as said:
+    with contextlib.redirect_stdout(io.StringIO()) as stdout:
         code = main(args)
     assert code == 0, f"{command}: exit code {code}"
-    return said.getvalue()
+    return stdout.getvalue()
 
 
 # --- what is generated -----------------------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ def lede(svg: str) -> str:
 
 
 def _texts(svg: str) -> list[tuple[str, str]]:
-    found = ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
-    return [("".join(text.itertext()).replace("\xa0", " "), text.get("class", "")) for text in found]
+    elements = ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+    return [("".join(text.itertext()).replace("\xa0", " "), text.get("class", "")) for text in elements]
 
 
 # --- what is named ---------------------------------------------------------------------------------------------------
@@ -299,17 +299,17 @@ def test_every_make_target_is_explained_and_exists() -> None:
 def options_of(command: str) -> set[str]:
     if command not in COMMANDS:
         return {"--help", "--version"}
-    found = load(command)
-    inner = found.commands.values() if isinstance(found, click.Group) else ()
-    params = [param for one in (found, *inner) for param in one.params]
+    loaded = load(command)
+    inner = loaded.commands.values() if isinstance(loaded, click.Group) else ()
+    params = [param for each_command in (loaded, *inner) for param in each_command.params]
     named = {name for param in params if isinstance(param, click.Option) for name in param.opts}
     return {name for name in named if name.startswith("--")} | {"--help"}
 
 
 @cache
 def our_classes() -> set[str]:
-    modules = [import_module(found.name) for found in pkgutil.walk_packages(penstock.__path__, "penstock.")]
-    return {name for module in modules for name, found in vars(module).items() if isinstance(found, type)}
+    modules = [import_module(info.name) for info in pkgutil.walk_packages(penstock.__path__, "penstock.")]
+    return {name for module in modules for name, value in vars(module).items() if isinstance(value, type)}
 
 
 def code_in(text: str) -> Iterator[str]:
@@ -325,7 +325,7 @@ MACHINE = re.compile(r"(?<![\w.$}])/(?:home|root|work|Users|mnt|srv|opt|tmp|var|
 
 @each_page
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in (one or two for one, two in LINK.findall(page.read_text("utf-8"))):
+    for target in (first or second for first, second in LINK.findall(page.read_text("utf-8"))):
         if target.startswith("https://"):
             continue
         path, _, anchor = target.partition("#")
@@ -337,7 +337,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_page_is_in_the_index() -> None:
     index = (DOCS / "README.md").read_text("utf-8")
-    linked = {one for one, _ in LINK.findall(index)}
+    linked = {target for target, _ in LINK.findall(index)}
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"README.md"}
     assert pages <= linked, f"docs/README.md has no link to {', '.join(sorted(pages - linked))}"
 

@@ -108,18 +108,18 @@ ROW = {part: row for row, parts in enumerate(LAYERS) for part in parts}
 
 
 def test_imports_go_only_to_the_right() -> None:
-    found = faults(source_of_penstock())
-    assert not found, "\n".join(found)
+    lines = faults(source_of_penstock())
+    assert not lines, "\n".join(lines)
 
 
 def faults(sources: Mapping[str, str]) -> list[str]:
     """One line for each import that goes the wrong way, in modules given by name ("penstock.core.units")."""
-    found: list[str] = []
+    lines: list[str] = []
     for module, source in sources.items():
-        found += _misplaced(module)
+        lines += _misplaced(module)
         for line, target in _imports(module, source, sources):
-            found += [f"{module}:{line} imports {target}: {why}" for why in _objections(module, target)]
-    return found
+            lines += [f"{module}:{line} imports {target}: {why}" for why in _objections(module, target)]
+    return lines
 
 
 def source_of_penstock() -> dict[str, str]:
@@ -199,32 +199,32 @@ def _core_rank(file: str) -> int:
 
 
 def test_no_packages_import_each_other_in_a_circle() -> None:
-    found = circles(source_of_penstock())
-    assert not found, "\n".join(found)
+    lines = circles(source_of_penstock())
+    assert not lines, "\n".join(lines)
 
 
 def circles(sources: Mapping[str, str]) -> list[str]:
     """Circles among the children of each package, be they packages or modules: one line each."""
-    found = []
+    lines = []
     for package, edges in sorted(_between_siblings(sources).items()):
         try:
             TopologicalSorter(edges).prepare()
         except CycleError as circle:
-            found.append(f"{package}: {' -> '.join(reversed(circle.args[1]))}")
-    return found
+            lines.append(f"{package}: {' -> '.join(reversed(circle.args[1]))}")
+    return lines
 
 
 def _between_siblings(sources: Mapping[str, str]) -> dict[str, dict[str, set[str]]]:
     """package -> child -> the children it imports. An import counts where the two ways part."""
-    found: dict[str, dict[str, set[str]]] = {}
+    graph: dict[str, dict[str, set[str]]] = {}
     for module, source in sources.items():
         for _, target in _imports(module, source, sources):
             ours, theirs = module.removesuffix(".__init__").split("."), target.split(".")
             shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False)))
             if shared and shared < min(len(ours), len(theirs)):
-                edges = found.setdefault(".".join(ours[:shared]), {})
+                edges = graph.setdefault(".".join(ours[:shared]), {})
                 edges.setdefault(ours[shared], set()).add(theirs[shared])
-    return found
+    return graph
 
 
 def drawing() -> str:

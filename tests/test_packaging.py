@@ -28,14 +28,14 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 
 def test_the_package_brings_few_others_and_no_heavy_one() -> None:
-    found = closure("penstock")
-    assert len(found) <= MOST_PACKAGES, sorted(found)
-    assert not {"numpy", "rich", "pygments"} & found
+    packages = closure("penstock")
+    assert len(packages) <= MOST_PACKAGES, sorted(packages)
+    assert not {"numpy", "rich", "pygments"} & packages
 
 
 def test_the_package_and_what_it_brings_take_little_room() -> None:
     sizes = {name: size_of(name) for name in closure("penstock")}
-    assert sum(sizes.values()) <= MOST_MB * 1_000_000, sorted(sizes.items(), key=lambda one: -one[1])[:8]
+    assert sum(sizes.values()) <= MOST_MB * 1_000_000, sorted(sizes.items(), key=lambda entry: -entry[1])[:8]
 
 
 @pytest.mark.parametrize("extra", LOCKS)
@@ -48,7 +48,7 @@ def test_every_line_of_the_lock_is_one_version_with_hashes_and_no_address(extra:
         requirement, *hashes = line.split(" --hash=")
         assert re.fullmatch(r"[a-z0-9-]+==[\w.]+( ; .+)?", requirement), requirement
         assert hashes, requirement
-        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", one) for one in hashes), requirement
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in hashes), requirement
 
 
 @pytest.mark.parametrize("extra", LOCKS)
@@ -93,20 +93,20 @@ def declared(extra: str) -> Iterator[Requirement]:
 
 def closure(name: str, *extras: str) -> set[str]:
     """This distribution and all that it brings, by the metadata of what is installed here."""
-    found: set[str] = set()
+    names: set[str] = set()
     asked = [(name, frozenset(extras))]
     done: set[tuple[str, frozenset[str]]] = set()
     while asked:
-        one = asked.pop()
-        if one in done:
+        pair = asked.pop()
+        if pair in done:
             continue
-        done.add(one)
-        found.add(canonicalize_name(one[0]))
-        for requirement in map(Requirement, requirements_of(one[0])):
+        done.add(pair)
+        names.add(canonicalize_name(pair[0]))
+        for requirement in map(Requirement, requirements_of(pair[0])):
             wanted = requirement.marker
-            if wanted is None or any(wanted.evaluate({"extra": extra}) for extra in (one[1] or {""})):
+            if wanted is None or any(wanted.evaluate({"extra": extra}) for extra in (pair[1] or {""})):
                 asked.append((requirement.name, frozenset(requirement.extras)))
-    return found
+    return names
 
 
 def requirements_of(name: str) -> list[str]:
@@ -146,10 +146,10 @@ def pins(text: str) -> list[str]:
 
 def chosen(lock: Path, where: dict[str, str]) -> dict[str, Version]:
     """By name, what pip takes there; never two of one name."""
-    found: dict[str, Version] = {}
+    versions: dict[str, Version] = {}
     for line in pins(lock.read_text("utf-8")):
         requirement = Requirement(line.partition(" --hash=")[0])
         if requirement.marker is None or requirement.marker.evaluate(where):
-            assert requirement.name not in found, line
-            found[requirement.name] = Version(str(requirement.specifier).removeprefix("=="))
-    return found
+            assert requirement.name not in versions, line
+            versions[requirement.name] = Version(str(requirement.specifier).removeprefix("=="))
+    return versions

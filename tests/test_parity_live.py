@@ -92,10 +92,10 @@ def test_they_are_the_same_in_postgresql(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["compute-q30", "penstock"])
 def test_they_are_the_same_whatever_the_hash_seed(name: str, tmp_path: Path) -> None:
-    found = [_run(seed, name, tmp_path) for seed in ("0", "1", "4242")]
+    outputs = [_run(seed, name, tmp_path) for seed in ("0", "1", "4242")]
     made = scenario(120)
     steps, _ = steps_of(made, chosen(made, name))
-    assert found == [f"{len(steps)} {fingerprint(steps)}\n"] * 3
+    assert outputs == [f"{len(steps)} {fingerprint(steps)}\n"] * 3
 
 
 def _run(hash_seed: str, name: str, folder: Path) -> str:

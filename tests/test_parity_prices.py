@@ -35,12 +35,12 @@ def scaled(made: Scenario, k: int) -> Scenario:
 
 def totals(steps: Iterable[Step]) -> dict[str, int]:
     """What each thing was charged in all."""
-    found: dict[str, int] = {}
+    sums: dict[str, int] = {}
     for step in steps:
         for event in step.outputs:
             if isinstance(event, (e.Settled, e.LeaseRenewed)):
-                found[event.hold] = found.get(event.hold, 0) + sum(part.amount for part in event.charged)
-    return found
+                sums[event.hold] = sums.get(event.hold, 0) + sum(part.amount for part in event.charged)
+    return sums
 
 
 def without_money(value: Any) -> Any:
@@ -63,12 +63,12 @@ def valued(policy: Policy, k: int) -> Policy:
 @pytest.mark.parametrize("name", ["compute", "nowait", "penstock-known"])
 def test_prices_times_k_are_money_times_k_and_no_other_decision(name: str) -> None:
     made = scenario()
-    one, _ = steps_of(scaled(made, 1), valued(chosen(made, name), 1))
+    unscaled, _ = steps_of(scaled(made, 1), valued(chosen(made, name), 1))
     three, _ = steps_of(scaled(made, 3), valued(chosen(made, name), 3))
-    assert [without_money((step.inputs, step.outputs, step.actions)) for step in one] == [
+    assert [without_money((step.inputs, step.outputs, step.actions)) for step in unscaled] == [
         without_money((step.inputs, step.outputs, step.actions)) for step in three
     ]
-    paid = totals(one)
+    paid = totals(unscaled)
     assert len(paid) > 20
     assert totals(three) == {thing: 3 * amount for thing, amount in paid.items()}
 

@@ -23,9 +23,9 @@ print(journal.last.hex(), engine.state.digest())
 
 @pytest.mark.parametrize("name", ["compute-q30", "penstock"])
 def test_three_hash_seeds_write_one_journal(name: str) -> None:
-    found = [_run(seed, name) for seed in ("0", "1", "4242")]
-    assert found[0] == found[1] == found[2]
-    assert len(found[0].split()) == 2
+    outputs = [_run(seed, name) for seed in ("0", "1", "4242")]
+    assert outputs[0] == outputs[1] == outputs[2]
+    assert len(outputs[0].split()) == 2
 
 
 def _run(hash_seed: str, name: str) -> str:

@@ -53,9 +53,9 @@ def up(home: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], httpx2.C
     timer.start()
     try:
         assert process.stdout is not None
-        said = json.loads(_json_in(process.stdout))
-        headers = {"Authorization": f"Bearer {Path(said['token_file']).read_text().strip()}"}
-        with httpx2.Client(base_url=said["address"], headers=headers, timeout=LIMIT_S, trust_env=False) as client:
+        announced = json.loads(_json_in(process.stdout))
+        headers = {"Authorization": f"Bearer {Path(announced['token_file']).read_text().strip()}"}
+        with httpx2.Client(base_url=announced["address"], headers=headers, timeout=LIMIT_S, trust_env=False) as client:
             yield process, client
     finally:
         timer.cancel()
@@ -79,14 +79,14 @@ def _json_in(lines: Iterable[str]) -> str:
 
 
 def _ended(client: httpx2.Client, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
     until = time.monotonic() + LIMIT_S
     while time.monotonic() < until:
-        found = client.get(f"/v1/jobs/{name}").json()
-        if found["state"] in ("succeeded", "failed", "cancelled", "refused"):
-            return found
+        shown = client.get(f"/v1/jobs/{name}").json()
+        if shown["state"] in ("succeeded", "failed", "cancelled", "refused"):
+            return shown
         time.sleep(0.1)  # over the network there is nothing to await but the stream, which has tests of its own
-    raise AssertionError(found)
+    raise AssertionError(shown)
 
 
 @pytest.mark.slow

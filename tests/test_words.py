@@ -58,13 +58,13 @@ DOOR = re.compile(r"(?<!front )\bdoors?\b")
 
 
 def test_no_two_public_classes_have_one_name() -> None:
-    found = twins(source_of_penstock())
-    assert not found, "\n".join(found)
+    lines = twins(source_of_penstock())
+    assert not lines, "\n".join(lines)
 
 
 def test_no_module_or_class_has_a_retired_name() -> None:
-    found = list(retired(source_of_penstock()))
-    assert not found, "\n".join(found)
+    lines = list(retired(source_of_penstock()))
+    assert not lines, "\n".join(lines)
 
 
 def twins(sources: Mapping[str, str]) -> list[str]:

@@ -56,8 +56,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
     config.option.loadscopereorder = False  # where the first of them stands; all at once would overload the machine
     scheduler = LoadScopeScheduling(config, log)
     scheduler._split_scope = handed_out_with
-    found: object = scheduler
-    return found
+    result: object = scheduler
+    return result
 
 
 def handed_out_with(nodeid: str) -> str:

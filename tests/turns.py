@@ -105,16 +105,16 @@ COUNT = pytest.StashKey[int]()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    told = getattr(session.config, "workeroutput", None)
-    if told is not None:
-        told[LEFT] = session.config.stash.get(COUNT, 0)
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[LEFT] = session.config.stash.get(COUNT, 0)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object) -> None:
-    told = getattr(node, "workeroutput", None) or {}
+    output = getattr(node, "workeroutput", None) or {}
     config: pytest.Config = getattr(node, "config")  # noqa: B009 - a type of xdist's, which need not be there
-    config.stash[COUNT] = max(config.stash.get(COUNT, 0), told.get(LEFT, 0))
+    config.stash[COUNT] = max(config.stash.get(COUNT, 0), output.get(LEFT, 0))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -136,9 +136,9 @@ def test_the_command_prints_text_or_json(capsys: pytest.CaptureFixture[str], mon
     assert claims.main(["--row", "eligible", "--fast"]) == 0
     assert capsys.readouterr().out.startswith("eligible: 20-35 % lower cost for eligible workloads: ")
     assert claims.main(["--row", "eligible", "--fast", "--json"]) == 0
-    said = capsys.readouterr()
-    assert list(json.loads(said.out)["rows"]["eligible"]) == ["generated"]
-    assert "generated: eligible done" in said.err
+    captured = capsys.readouterr()
+    assert list(json.loads(captured.out)["rows"]["eligible"]) == ["generated"]
+    assert "generated: eligible done" in captured.err
 
 
 @pytest.mark.parametrize(
@@ -159,10 +159,10 @@ def test_bad_words_are_refused_in_a_sentence(words: list[str], why: str, capsys:
 
 def test_a_run_that_was_kept_is_not_done_again(tmp_path: Path) -> None:
     load, setup, kept = small()[1], Setup(policy="nowait"), tmp_path / "runs"
-    said: list[str] = []
-    first = Runner(said.append, kept).measure(load, setup)
-    assert Runner(said.append, kept).measure(load, setup) == first
-    assert len(said) == 1
+    lines: list[str] = []
+    first = Runner(lines.append, kept).measure(load, setup)
+    assert Runner(lines.append, kept).measure(load, setup) == first
+    assert len(lines) == 1
 
 
 def test_a_file_that_holds_no_runs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,7 @@ def test_the_page_says_what_the_stored_run_measured_and_the_package_has_the_one_
     result = json.loads(forecast.STORED.read_text("utf-8"))
     page = (ROOT / "docs" / "forecast.md").read_text("utf-8")
     assert forecast.tables(result) in page, "python -m bench.forecast --write"
-    assert next(one for one in FORECASTERS if one.name == result["kept"]).expects is usual_hours
+    assert next(forecaster for forecaster in FORECASTERS if forecaster.name == result["kept"]).expects is usual_hours
 
 
 def test_bad_words_are_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:

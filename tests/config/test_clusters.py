@@ -48,7 +48,7 @@ def test_what_is_left_out_is_as_the_documentation_says() -> None:
 
 
 def test_every_key_is_read() -> None:
-    found = read(
+    cluster_site = read(
         "{kubeconfig: k, context: c, allow_exec: [aws], namespace: ps, namespaces: [home, there], shared: true,"
         " secret: s3, grace: 1m, room: 2m, scale: 3m}",
         ", mig: 1g.10gb, kubernetes: {selector: {nvidia.com/gpu.product: A}, queue: q, headroom: [4],"
@@ -56,7 +56,7 @@ def test_every_key_is_read() -> None:
         ", sold_by: attempt, kubernetes: {resource: amd.com/gpu, provisioning_class: queued-provisioning.gke.io}",
     )
     tolerations = (Toleration("spot", effect="NoSchedule"), Toleration("team", "Equal", "x"))
-    assert found == ClusterSite(
+    assert cluster_site == ClusterSite(
         Access("/etc/penstock/k", "c", allow_exec=("aws",)),
         "ps",
         ("home", "there"),
@@ -135,8 +135,8 @@ HOME = FILE.replace("driver: kubernetes", "driver: kubernetes\n    front_door: t
 
 def test_the_config_map_with_the_policy_is_in_a_home_cluster() -> None:
     def named(text: str, file: str = HOME) -> ConfigMapKey | None:
-        said = file.format(kubernetes="{namespace: ps}", standing="", rented="", price="{list: 2}", named=text)
-        return parse_sites(said.encode(), "sites.yaml").policy_config_map
+        sites_text = file.format(kubernetes="{namespace: ps}", standing="", rented="", price="{list: 2}", named=text)
+        return parse_sites(sites_text.encode(), "sites.yaml").policy_config_map
 
     assert named("{site: lab, name: rules}") == ConfigMapKey("lab", "ps", "rules", "policy.yaml")
     every = "{site: lab, namespace: gitops, name: rules, key: p.yaml}"

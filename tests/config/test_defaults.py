@@ -84,18 +84,18 @@ def sites(text: str) -> SitesFile:
 
 def default(says: str) -> Any:
     """The value that a table states at its beginning: `5m`; None if it says it in words."""
-    found = re.match("`([^`]+)`", says)
-    return None if found is None else yaml.load(found[1], yaml.BaseLoader)
+    match = re.match("`([^`]+)`", says)
+    return None if match is None else yaml.load(match[1], yaml.BaseLoader)
 
 
-def with_key(base: dict[str, Any], place: str, key: str, found: Any) -> Iterator[dict[str, Any]]:
+def with_key(base: dict[str, Any], place: str, key: str, value: Any) -> Iterator[dict[str, Any]]:
     """The file with one key more, at each of the levels of that place in turn."""
     for path in paths(base, place.split(".") if place else []):
         made = copy.deepcopy(base)
         level: Any = made
         for step in path:
             level = level[step]
-        level[key] = found
+        level[key] = value
         yield made
 
 
@@ -109,10 +109,10 @@ def paths(level: Any, steps: list[str]) -> Iterator[list[Any]]:
         yield from ([steps[0], *rest] for rest in paths(level[steps[0]], steps[1:]))
 
 
-def check(parse: Any, base: dict[str, Any], place: str, key: str, found: Any) -> None:
+def check(parse: Any, base: dict[str, Any], place: str, key: str, value: Any) -> None:
     """Wherever the key may stand, its default changes nothing; and it may stand somewhere."""
     fitting = 0
-    for made in with_key(base, place, key, found):
+    for made in with_key(base, place, key, value):
         try:
             read = parse(json.dumps(made))
         except BadInput:

@@ -136,13 +136,13 @@ def test_json_has_keys_instead_of_lines() -> None:
 
 
 def test_a_message_shows_twenty_errors_and_counts_the_others() -> None:
-    found = [FileError("s.yaml", 40 - k, f"k{k}", "wrong.") for k in range(32)]
-    lines = str(BadFile(found)).split("\n")
+    file_errors = [FileError("s.yaml", 40 - k, f"k{k}", "wrong.") for k in range(32)]
+    lines = str(BadFile(file_errors)).split("\n")
     assert lines[0] == "s.yaml: 32 errors."
     assert lines[1:-1] == [f"s.yaml, line {line}, k{40 - line}: wrong." for line in range(9, 29)]
     assert lines[-1] == "And 12 more."
-    assert str(BadFile(found[:1])) == "s.yaml, line 40, k0: wrong."
-    assert str(BadFile(found[:20], more=5)).endswith("\nAnd 5 more.")
+    assert str(BadFile(file_errors[:1])) == "s.yaml, line 40, k0: wrong."
+    assert str(BadFile(file_errors[:20], more=5)).endswith("\nAnd 5 more.")
 
 
 def test_an_old_key_works_with_a_notice_that_names_the_new_one(
@@ -167,7 +167,7 @@ def test_an_old_key_works_with_a_notice_that_names_the_new_one(
 
 
 #: Amounts, durations, sizes and counts of the example, which can all be misspelt.
-NUMBERS = [found.span(1) for found in re.finditer(r"[ {]\w+: ([0-9][0-9.]*[a-zA-Z%]*)(?=[ ,}\n])", EXAMPLE)]
+NUMBERS = [match.span(1) for match in re.finditer(r"[ {]\w+: ([0-9][0-9.]*[a-zA-Z%]*)(?=[ ,}\n])", EXAMPLE)]
 
 
 @given(st.sets(st.sampled_from(NUMBERS), min_size=2, max_size=6))
@@ -216,6 +216,6 @@ def test_only_the_first_wrong_keys_come_with_a_guess() -> None:
     """A guess costs as much as hundreds of checks, and one of a thousand helps nobody."""
     with pytest.raises(BadFile) as bad:
         parse_job("".join(f"comman{k}: a\n" for k in range(1_000)).encode(), "job.yaml")
-    said = [error.message for error in bad.value.errors]
-    assert sum("did you mean" in sentence for sentence in said) == 20
-    assert bad.value.more + len(said) == 1_001
+    messages = [error.message for error in bad.value.errors]
+    assert sum("did you mean" in sentence for sentence in messages) == 20
+    assert bad.value.more + len(messages) == 1_001

@@ -199,8 +199,8 @@ def test_wrong_json_is_one_sentence(raw: bytes, says: str) -> None:
         lambda x: st.lists(x) | st.dictionaries(st.sampled_from(["gpus", "command", "gpu", "env", "scaling", "x"]), x),
     )
 )
-def test_whatever_comes_is_a_job_or_bad_input(found: Any) -> None:
-    for parse, text in ((parse_json_job, json.dumps(found)), (parse_job, yaml.safe_dump(found))):
+def test_whatever_comes_is_a_job_or_bad_input(content: Any) -> None:
+    for parse, text in ((parse_json_job, json.dumps(content)), (parse_job, yaml.safe_dump(content))):
         with contextlib.suppress(BadInput):
             assert parse(text.encode(), "body").spec.gpus >= 1
 

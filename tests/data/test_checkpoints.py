@@ -14,12 +14,12 @@ NAMES = st.one_of(st.text(max_size=300), st.sampled_from([".", "..", "a/b", "a%2
 
 
 @given(NAMES, NAMES)
-def test_every_name_becomes_one_plain_file_name_of_its_own(one: str, other: str) -> None:
-    safe = safe_name(one)
+def test_every_name_becomes_one_plain_file_name_of_its_own(name: str, other: str) -> None:
+    safe = safe_name(name)
     assert len(safe.encode()) <= 180
     assert safe not in ("", ".", "..")
     assert not set(safe) & set("/\0\n\\ *?")
-    assert (safe == safe_name(other)) == (one == other)
+    assert (safe == safe_name(other)) == (name == other)
 
 
 def two_sites(tmp_path: Path) -> FolderStore:
@@ -78,8 +78,8 @@ def test_told_many_times_at_once_it_brings_it_once(tmp_path: Path) -> None:
     store.ready("home", "job", "job.1", "")
     left(store, "home", "one")
     with ThreadPoolExecutor(8) as threads:
-        told = [threads.submit(store.ready, "away", "job", "job.2", "job.1") for _ in range(40)]
-    assert {one.result()["PENSTOCK_RESUME"] for one in told} == {"1"}
+        futures = [threads.submit(store.ready, "away", "job", "job.2", "job.1") for _ in range(40)]
+    assert {future.result()["PENSTOCK_RESUME"] for future in futures} == {"1"}
     assert there(store, "away") == "one"
 
 
@@ -107,15 +107,15 @@ def test_if_nobody_has_it_the_job_begins_again(tmp_path: Path) -> None:
 
 def test_a_bucket_is_one_place_for_all_sites_and_attempts(tmp_path: Path) -> None:
     store = BucketStore("s3://kept/here/", {"AWS_REGION": "eu-central-1"})
-    one, two = (
+    at_home, away = (
         store.ready(site, "a/b", f"a/b.{k}", "" if k == 1 else "a/b.1") for k, site in ((1, "home"), (2, "away"))
     )
-    assert one == {
+    assert at_home == {
         "AWS_REGION": "eu-central-1",
         "PENSTOCK_CHECKPOINT_URL": "s3://kept/here/a%2Fb",
         "PENSTOCK_RESUME": "",
     }
-    assert two == {**one, "PENSTOCK_RESUME": "1"}
+    assert away == {**at_home, "PENSTOCK_RESUME": "1"}
     assert not any(tmp_path.iterdir())
 
 

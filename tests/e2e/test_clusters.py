@@ -31,10 +31,11 @@ def test_a_job_bursts_loses_its_spot_node_resumes_elsewhere_comes_home_and_ends_
 
     seen = Observer(tmp_path / "penstock-demo" / "demo.journal")
     seen.look()
-    tale = next(one for one in seen.jobs.values() if short(one.spec.name) == TRAVELLER)
-    ran = [one for one in tale.tries if one.started_at]  # east has no node left, and says so when it is asked again
-    assert [one.promise.offer for one in ran] == ["east/spot", "west/on-demand", "lab/owned"]
-    assert [one.how for one in ran] == ["lost", "stopped", "done"]
+    tale = next(job for job in seen.jobs.values() if short(job.spec.name) == TRAVELLER)
+    # East has no node left, and says so when it is asked again.
+    ran = [attempt for attempt in tale.tries if attempt.started_at]
+    assert [attempt.promise.offer for attempt in ran] == ["east/spot", "west/on-demand", "lab/owned"]
+    assert [attempt.how for attempt in ran] == ["lost", "stopped", "done"]
     # kubectl and Penstock tell the same: each place is named in both.
     described, why = done.stdout.partition("$ kubectl describe")[2].split("$ penstock why")
     for place in ("east/spot", "west/on-demand", "lab/owned"):

@@ -96,12 +96,12 @@ def test_pods_find_each_other_by_the_names_that_the_home_job_gives_them(bed: Clu
     namespace = lab.new_namespace()
     east.new_namespace(namespace)
     account = f"penstock-{namespace}"
-    limited = {one.name: one.token_for(account, [], namespace) for one in (lab, east)}
+    limited = {cluster.name: cluster.token_for(account, [], namespace) for cluster in (lab, east)}
     lab.apply(*manifests.rbac("home", account, namespace))
     east.apply(*manifests.rbac("act", account, namespace))
 
     def ours(cluster: Any, kind: str, label: str) -> list[str]:
-        return [one["metadata"]["name"] for one in cluster.get("-n", namespace, kind, "-l", label)["items"]]
+        return [item["metadata"]["name"] for item in cluster.get("-n", namespace, kind, "-l", label)["items"]]
 
     async def tell() -> None:
         kept: Json = {"kubeconfig": limited["lab"], "limited": limited, "maps": {"copy_services": True}}
@@ -110,8 +110,8 @@ def test_pods_find_each_other_by_the_names_that_the_home_job_gives_them(bed: Clu
             here.apply(gang("near"))
             job = await here.shows("near", complete)
             assert binding(job)["site"] == "lab"
-            told = lab.kubectl("-n", namespace, "logs", "-l", "job-name=near", "--prefix")
-            assert told.count("met the others") == 2, told
+            logs = lab.kubectl("-n", namespace, "logs", "-l", "job-name=near", "--prefix")
+            assert logs.count("met the others") == 2, logs
             assert "met the others" in lab.kubectl("-n", namespace, "logs", "job/near")
 
             lab.kubectl("-n", namespace, "delete", "service", "rendezvous")

@@ -71,21 +71,21 @@ def test_what_waits_really_runs_what_runs_is_shown_to_its_end_what_is_away_comes
         setting.lab.kubectl("-n", setting.namespace, "exec", pod["metadata"]["name"], "--", "touch", "/tmp/open")
         for name in ("at-home", "away", "waiting"):
             setting.waits(name, "condition=Complete")
-        told, trouble = leave.communicate(timeout=LIMIT_S)
-    assert (leave.returncode, told.count("nothing of Penstock is left there")) == (0, 2), told + trouble
+        stdout, trouble = leave.communicate(timeout=LIMIT_S)
+    assert (leave.returncode, stdout.count("nothing of Penstock is left there")) == (0, 2), stdout + trouble
 
     assert "ran by itself" in setting.lab.kubectl("-n", setting.namespace, "logs", "job/waiting")
     assert [marks_in(cluster, setting.namespace) for cluster in (setting.lab, setting.east)] == [[], []]
-    told = setting.says("why", "j1")
-    assert "Running on lab/a100" in told.partition("Running on east/a100")[2], told
+    story = setting.says("why", "j1")
+    assert "Running on lab/a100" in story.partition("Running on east/a100")[2], story
 
 
 def is_denied_by_a_rule(setting: Setting) -> None:
     """Its Event names the rule, its reason, its file and its line; no pod is made for it."""
     applied(setting, job("denied", 1, "echo never", annotations={"class": "experiment"}))
     setting.described("denied", "no-experiments")
-    told = setting.lab.kubectl("-n", setting.namespace, "describe", "job", "denied")
-    (event,) = [line for line in told.splitlines() if "NothingAllowed" in line and "no-experiments" in line]
+    description = setting.lab.kubectl("-n", setting.namespace, "describe", "job", "denied")
+    (event,) = [line for line in description.splitlines() if "NothingAllowed" in line and "no-experiments" in line]
     assert event.endswith("rule no-experiments: Experiments run on the old cluster (policy.yaml:4).")
     pods = setting.lab.get("-n", setting.namespace, "pods")["items"]
     assert [pod["metadata"]["name"] for pod in pods if "denied" in pod["metadata"]["name"]] == []
@@ -129,6 +129,11 @@ def leaving(setting: Setting) -> Iterator["subprocess.Popen[str]"]:
 
 def marks_in(cluster: Any, namespace: str) -> list[str]:
     """Labels, annotations and finalizers of ours, on whatever is there."""
-    found = [one["metadata"] for one in cluster.get("-n", namespace, KINDS)["items"]]
-    words = [word for one in found for part in ("labels", "annotations", "finalizers") for word in one.get(part) or ()]
+    marked = [item["metadata"] for item in cluster.get("-n", namespace, KINDS)["items"]]
+    words = [
+        word
+        for metadata in marked
+        for part in ("labels", "annotations", "finalizers")
+        for word in metadata.get(part) or ()
+    ]
     return [word for word in words if annotations.DOMAIN in word]

@@ -28,9 +28,9 @@ pytestmark = pytest.mark.slow
 class Served:
     """A running Penstock, and what people do with it."""
 
-    def __init__(self, process: "subprocess.Popen[str]", said: dict[str, str]) -> None:
-        self.process, self.url, self.link = process, said["address"], said["link"]
-        secret = Path(said["token_file"]).read_text("utf-8").strip()
+    def __init__(self, process: "subprocess.Popen[str]", announced: dict[str, str]) -> None:
+        self.process, self.url, self.link = process, announced["address"], announced["link"]
+        secret = Path(announced["token_file"]).read_text("utf-8").strip()
         headers = {"Authorization": f"Bearer {secret}"}
         self.client = httpx2.Client(base_url=self.url, headers=headers, timeout=60, trust_env=False)
 
@@ -165,5 +165,5 @@ def test_everybody_can_read_it(served: Served, page: "Page", theme: Any, width: 
     for path in ("/", f"/jobs/{job}"):
         page.goto(f"{served.url}{path}")
         page.evaluate(script)
-        found = page.evaluate("axe.run()")["violations"]
-        assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == []
+        violations = page.evaluate("axe.run()")["violations"]
+        assert [(violation["id"], [node["html"] for node in violation["nodes"]]) for violation in violations] == []

@@ -411,9 +411,9 @@ TOLD: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("why", "told"), TOLD, ids=lambda one: getattr(one, "kind", ""))
-def test_a_reason_is_told_so(why: Any, told: str) -> None:
-    assert sentence(why, Say("USD", NOON)) == told
+@pytest.mark.parametrize(("why", "text"), TOLD, ids=lambda reason: getattr(reason, "kind", ""))
+def test_a_reason_is_told_so(why: Any, text: str) -> None:
+    assert sentence(why, Say("USD", NOON)) == text
 
 
 def test_every_reason_is_told_here() -> None:
@@ -424,9 +424,9 @@ def test_every_reason_is_told_here() -> None:
 def test_no_sentence_has_one_of_many_or_an_instant_that_never_comes(kind: type) -> None:
     @settings(max_examples=20)
     @given(made(kind))
-    def told(why: Any) -> None:
+    def is_well_formed(why: Any) -> None:
         text = sentence(why, Say("USD", NEVER))
         assert not re.search(r"(?<![\d.,])1 (GPUs|jobs)\b|(?<![\d.,])[02-9] (GPU|job)\b", text), text
         assert f"{NEVER // (24 * HOUR)}" not in text, text
 
-    told()
+    is_well_formed()

@@ -17,12 +17,12 @@ from tests.core.samples import made
 def test_every_reason_is_a_sentence(kind: type) -> None:
     @settings(max_examples=10)
     @given(made(kind))
-    def told(because: Any) -> None:
+    def is_a_sentence(because: Any) -> None:
         sentence = StoryTeller("a").sentence(because, 0)
         assert sentence.endswith(".")
         assert sentence[0].isupper() or sentence[0].isdigit() or sentence[0] == "-"
 
-    told()
+    is_a_sentence()
 
 
 def test_a_reason_names_itself() -> None:

@@ -20,16 +20,16 @@ def office(days: int, *, noise: float = 0.0, seed: int = 0) -> list[float]:
     return [gpus * (1 + noise * (2 * random.random() - 1)) for gpus in hours]
 
 
-def numbers(found: list[HourAhead]) -> list[tuple[float, float, float]]:
-    return [(hour.p10, hour.p50, hour.p90) for hour in found]
+def numbers(ahead: list[HourAhead]) -> list[tuple[float, float, float]]:
+    return [(hour.p10, hour.p50, hour.p90) for hour in ahead]
 
 
 @given(histories, st.integers(1, 40))
 @settings(max_examples=30)
 def test_quantiles_are_ordered_and_no_demand_is_below_zero(history: list[float], hours: int) -> None:
-    found = forecast(history, hours)
-    assert [hour.ahead for hour in found] == list(range(1, hours + 1))
-    assert all(0 <= hour.p10 <= hour.p50 <= hour.p90 for hour in found)
+    ahead = forecast(history, hours)
+    assert [hour.ahead for hour in ahead] == list(range(1, hours + 1))
+    assert all(0 <= hour.p10 <= hour.p50 <= hour.p90 for hour in ahead)
 
 
 @given(histories, st.sampled_from([0.25, 0.5, 2.0, 8.0]))
@@ -66,9 +66,9 @@ def test_nine_of_ten_hours_are_at_most_p90() -> None:
     """On 40 noisy days, each hour forecast a day ahead."""
     history = office(40, noise=0.5, seed=4)
     days = range(20 * DAY_H, 39 * DAY_H)
-    said = [with_spread(history[:known], 24, usual_hours(history), first=DAY_H + 1) for known in days]
-    below = sum(history[known + 23] <= hour.p90 for known, hour in zip(days, said, strict=True))
-    assert 0.86 <= below / len(said) <= 0.94
+    forecasts = [with_spread(history[:known], 24, usual_hours(history), first=DAY_H + 1) for known in days]
+    below = sum(history[known + 23] <= hour.p90 for known, hour in zip(days, forecasts, strict=True))
+    assert 0.86 <= below / len(forecasts) <= 0.94
 
 
 def test_no_demand_is_a_forecast_of_none() -> None:

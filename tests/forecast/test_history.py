@@ -29,8 +29,8 @@ def test_an_hour_that_is_not_over_is_left_out() -> None:
 @settings(max_examples=40)
 def test_it_is_the_sum_over_every_minute(rows: list[tuple[int, int, int]], start: int) -> None:
     from_at = start * MINUTE
-    found = demand_by_hour(rows, from_at, from_at + 4 * HOUR)
-    for hour, gpus in enumerate(found):
+    demand = demand_by_hour(rows, from_at, from_at + 4 * HOUR)
+    for hour, gpus in enumerate(demand):
         minutes = range(from_at + hour * HOUR, from_at + (hour + 1) * HOUR, MINUTE)
         assert gpus == pytest.approx(sum(g for at in minutes for begin, end, g in rows if begin <= at < end) / 60)
 

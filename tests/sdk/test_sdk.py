@@ -27,8 +27,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     if program is None:
         pytest.skip(Part.S3)
     with s3_server.S3Server(program, tmp_path / "s3") as server:
-        for name, said in server.store.access.items():
-            monkeypatch.setenv(name, said)
+        for name, value in server.store.access.items():
+            monkeypatch.setenv(name, value)
         yield server.store.ready("lab", "a/b %é", "x.1", "")["PENSTOCK_CHECKPOINT_URL"]
 
 
@@ -50,22 +50,22 @@ def test_bytes_a_file_and_a_folder_come_back_as_they_were(url: str, tmp_path: Pa
     shelf = CheckpointStore(place(url))
     assert shelf.latest() is None
     shelf.save(1, b"weights")
-    found = shelf.latest()
-    assert found is not None
-    assert (found.step, found.read()) == (1, b"weights")
+    checkpoint = shelf.latest()
+    assert checkpoint is not None
+    assert (checkpoint.step, checkpoint.read()) == (1, b"weights")
     (tmp_path / "made" / "deep").mkdir(parents=True)
     (tmp_path / "made" / "deep" / "optimizer").write_bytes(os.urandom(3_000_000))
     (tmp_path / "made" / "model").write_text("m")
     shelf.save(2, tmp_path / "made")
-    found = shelf.latest()
-    assert found is not None
-    back = found.to(tmp_path / "back")
+    checkpoint = shelf.latest()
+    assert checkpoint is not None
+    back = checkpoint.to(tmp_path / "back")
     assert (back / "deep" / "optimizer").read_bytes() == (tmp_path / "made" / "deep" / "optimizer").read_bytes()
     assert (back / "model").read_text() == "m"
     shelf.save(3, tmp_path / "made" / "model")
-    found = shelf.latest()
-    assert found is not None
-    assert found.read() == b"m"
+    checkpoint = shelf.latest()
+    assert checkpoint is not None
+    assert checkpoint.read() == b"m"
 
 
 def test_with_and_without_obstore_it_is_the_same_bucket(url: str) -> None:
@@ -98,9 +98,9 @@ def test_a_checkpoint_cut_short_at_any_file_is_never_seen(url: str, tmp_path: Pa
         (tmp_path / "made" / name).write_text("two")
     with pytest.raises(KeyboardInterrupt):
         CheckpointStore(Dying(whole, lives)).save(2, tmp_path / "made")
-    found = CheckpointStore(whole).latest()
-    assert found is not None
-    assert (found.step, found.read()) == (1, b"one")
+    checkpoint = CheckpointStore(whole).latest()
+    assert checkpoint is not None
+    assert (checkpoint.step, checkpoint.read()) == (1, b"one")
     CheckpointStore(whole).keep(2)
     assert len(whole.names()) == 2  # one manifest, one file: what was cut short is cleared away
 
@@ -114,9 +114,9 @@ def test_the_newest_are_kept_and_the_same_step_may_be_saved_again(url: str) -> N
         "step-000000000010.json",
         "step-000000000011.json",
     ]
-    found = shelf.latest()
-    assert found is not None
-    assert found.read() == b"11"
+    checkpoint = shelf.latest()
+    assert checkpoint is not None
+    assert checkpoint.read() == b"11"
 
 
 def test_a_damaged_file_is_an_error_and_never_a_model(tmp_path: Path) -> None:
@@ -124,10 +124,10 @@ def test_a_damaged_file_is_an_error_and_never_a_model(tmp_path: Path) -> None:
     shelf.save(1, b"weights")
     (victim,) = tmp_path.glob("step-*/checkpoint")
     victim.write_bytes(b"weighty")
-    found = shelf.latest()
-    assert found is not None
+    checkpoint = shelf.latest()
+    assert checkpoint is not None
     with pytest.raises(sdk.Damaged, match="step 1 is damaged"):
-        found.read()
+        checkpoint.read()
 
 
 def test_an_empty_folder_is_no_checkpoint(tmp_path: Path) -> None:
@@ -165,14 +165,14 @@ def run(tmp_path: Path, **env: str) -> str:
 def test_a_job_reports_to_its_file_and_hears_the_signal(tmp_path: Path) -> None:
     report = tmp_path / "report"
     url = (tmp_path / "kept").as_uri()
-    said = run(
+    stdout = run(
         tmp_path,
         PENSTOCK_REPORT=str(report),
         PENSTOCK_CHECKPOINT_URL=url,
         PENSTOCK_ATTEMPT="job.2",
         PENSTOCK_RESUME="1",
     )
-    assert said == "3 job.2 True\n"
+    assert stdout == "3 job.2 True\n"
     assert report.read_text() == "penstock: step 3 of 4\npenstock: step 4\npenstock: checkpoint step 3\n"
     assert not (tmp_path / "checkpoints").exists()
 
