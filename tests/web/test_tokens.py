@@ -122,9 +122,9 @@ async def test_another_role_or_team_ends_what_is_open() -> None:
     ending = asyncio.ensure_future(tokens.gone(token))
     tokens.hold(replace(token, team="b"))
     await ending
-    token = tokens.find(secret)
-    assert token is not None
-    assert token.team == "b"
+    changed = tokens.find(secret)
+    assert changed is not None
+    assert changed.team == "b"
 
 
 @story

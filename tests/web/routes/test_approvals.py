@@ -173,8 +173,8 @@ async def test_raising_ones_own_teams_cap_takes_a_second_person(tmp_path: Path) 
         assert (await member.put("/v1/budget", json={"scope": "team:a", "per_month": 20 * MICRO})).status_code == 403
         assert (await member.post("/v1/budget/raise", json={**wish, "scope": "team:b"})).status_code == 404
         assert (await member.post("/v1/budget/raise", json={**wish, "per_month": 5 * MICRO})).status_code == 409
-        answer = await member.post("/v1/budget/raise", json=wish)
-        assert answer.json()["says"] == (
+        response = await member.post("/v1/budget/raise", json=wish)
+        assert response.json()["says"] == (
             "Asked: the cap of team:a stays as it is until another person approves (penstock approvals)."
         )
         (cap,) = await waits(penstock, "caps", 1)

@@ -149,11 +149,11 @@ async def test_a_running_job_is_cancelled_and_a_waiting_one_at_once(tmp_path: Pa
         runs = await penstock.submits(command=WAITS, gpus=2, grace="1s")
         await penstock.until_prints(runs, "runs")
         waits = await penstock.submits()
-        answer = (await penstock.admin.post(f"/v1/jobs/{waits}/cancel")).json()
-        assert answer["so"]
+        reply = (await penstock.admin.post(f"/v1/jobs/{waits}/cancel")).json()
+        assert reply["so"]
         assert (await penstock.until(waits))["state"] == "cancelled"
-        answer = (await penstock.admin.post(f"/v1/jobs/{runs}/cancel")).json()
-        assert not answer["so"]
+        reply = (await penstock.admin.post(f"/v1/jobs/{runs}/cancel")).json()
+        assert not reply["so"]
         assert (await penstock.until(runs))["state"] == "cancelled"
         assert (await penstock.admin.post(f"/v1/jobs/{runs}/cancel")).json()["so"]
         done = await penstock.submits()
