@@ -64,12 +64,12 @@ def main(words: Sequence[str] | None = None) -> int:
     args = parsed(words)
     seeds = range(args.first, args.first + args.months)
     with get_context("spawn").Pool(args.processes) as pool:
-        found = []
+        all_rows = []
         for rows in pool.imap_unordered(partial(judged, jobs=args.jobs, days=args.days, views=args.views), seeds):
-            found += rows
+            all_rows += rows
             print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    counted = counts(found)
+    counted = counts(all_rows)
     print(json.dumps(counted, indent=1) if args.json else as_text(counted, args.months))
     return 0
 
@@ -93,23 +93,23 @@ def judged(seed: int, jobs: int = JOBS, days: int = DAYS, views: Sequence[str] =
     month = generated_month(seed, jobs, load=LOADS[seed % len(LOADS)], days=days)
     whole = join([demo_reading(month)])
     ends_at = month.jobs[0].submitted_at + int((month.jobs[-1].submitted_at - month.jobs[0].submitted_at) * SEEN_SHARE)
-    found = []
+    results = []
     for view in views:
         true = shortened(whole, ends_at, cut=False) if view == "cut" else whole
         seen = shortened(whole, ends_at, cut=True) if view == "cut" else whole
-        found.append(compared(view, seed, month, true, thinned(seen, seed) if view == "thinned" else seen))
-    return found
+        results.append(compared(view, seed, month, true, thinned(seen, seed) if view == "thinned" else seen))
+    return results
 
 
 def compared(view: str, seed: int, month: GeneratedMonth, true: MonthHistory, seen: MonthHistory) -> Held:
-    said, (ways, truth) = waits_of(seen), replayed(seen, true)
+    stated, (ways, truth) = waits_of(seen), replayed(seen, true)
     waits, demand = sorted(job.wait_ms or 0 for job in true.jobs), wanted(true)
     ranges = {
-        "waits, median": holds(said.median, quantile(waits, 500)),
-        "waits, p95": holds(said.p95, quantile(waits, 950)),
-        "demand": said.demand.low_gpu_hours - 1 <= demand <= said.demand.high_gpu_hours + 1,
+        "waits, median": holds(stated.median, quantile(waits, 500)),
+        "waits, p95": holds(stated.p95, quantile(waits, 950)),
+        "demand": stated.demand.low_gpu_hours - 1 <= demand <= stated.demand.high_gpu_hours + 1,
     }
-    errors = {"waits, sum": apart(said.all.sum_ms, sum(waits)), "demand": apart(said.demand.gpu_hours, demand)}
+    errors = {"waits, sum": apart(stated.all.sum_ms, sum(waits)), "demand": apart(stated.demand.gpu_hours, demand)}
     for name in WAYS:
         way, saved = ways.way(name), saves(truth, name, ways.setting)
         assert way is not None
@@ -131,16 +131,16 @@ def replayed(seen: MonthHistory, true: MonthHistory) -> tuple[WaysReport, dict[s
 
 
 def saves(truth: Mapping[str, ReplayFigures], name: str, setting: WaysSetting) -> float:
-    was, found = truth[AS_IT_WAS], truth[name]
-    return was.money - found.money + float(setting.cost_of_delay) * (was.delay_h - found.delay_h)
+    was, way = truth[AS_IT_WAS], truth[name]
+    return was.money - way.money + float(setting.cost_of_delay) * (was.delay_h - way.delay_h)
 
 
-def holds(said: WaitRange, truth: int) -> bool:
-    return said.low_ms <= truth and (said.high_ms is None or truth <= said.high_ms)
+def holds(stated: WaitRange, truth: int) -> bool:
+    return stated.low_ms <= truth and (stated.high_ms is None or truth <= stated.high_ms)
 
 
-def apart(found: float, truth: float) -> float:
-    return abs(found - truth) / abs(truth) if truth else float(abs(found) > 1)
+def apart(measured: float, truth: float) -> float:
+    return abs(measured - truth) / abs(truth) if truth else float(abs(measured) > 1)
 
 
 def wanted(true: MonthHistory) -> float:
@@ -183,12 +183,12 @@ def _thinned(job: JobRecord, draw: float) -> JobRecord:
 # --- counts -----------------------------------------------------------------------------------------------------------
 
 
-def counts(found: Sequence[Held]) -> dict[str, dict[str, dict[str, float]]]:
+def counts(rows: Sequence[Held]) -> dict[str, dict[str, dict[str, float]]]:
     """By view and figure: how many months held, of how many, and the median error of the figure itself."""
     held: Counter[tuple[str, str]] = Counter()
     judged_: Counter[tuple[str, str]] = Counter()
     errors: dict[tuple[str, str], list[float]] = {}
-    for row in found:
+    for row in rows:
         for name, is_held in row.ranges.items():
             held[row.view, name] += is_held
             judged_[row.view, name] += 1

@@ -66,8 +66,8 @@ async def measured(access: Access, jobs: Sequence[GeneratedJob]) -> str:
     read_s, read_cpu_s = time.monotonic() - began, time.process_time() - cpu
     requests = sum(cluster.requests.values())
     await cluster.close()
-    found = {job.name: (job.wait_ms, job.run_ms, job.gpus) for job in reading.jobs}
-    wrong = sum(found.get(job.job.id) != truth(job) for job in jobs)
+    by_name = {job.name: (job.wait_ms, job.run_ms, job.gpus) for job in reading.jobs}
+    wrong = sum(by_name.get(job.job.id) != truth(job) for job in jobs)
     report = assess(join([reading]), gpu_hour=None, currency="USD")
     return (
         f"{len(reading.jobs):,} of {len(jobs):,} Jobs and their pods read in {read_s:.1f} s ({read_cpu_s:.1f} s of our"
@@ -115,14 +115,16 @@ async def write_one(cluster: Cluster, job: GeneratedJob) -> None:
 
 def ran(started_at: Instant, ended_at: Instant) -> Json:
     ended = {"exitCode": 0, "startedAt": zulu(started_at), "finishedAt": zulu(ended_at)}
-    told = {"name": "main", "image": "x", "imageID": "x", "ready": False, "restartCount": 0}
-    return {"phase": "Succeeded", "containerStatuses": [{**told, "state": {"terminated": ended}}]}
+    container = {"name": "main", "image": "x", "imageID": "x", "ready": False, "restartCount": 0}
+    return {"phase": "Succeeded", "containerStatuses": [{**container, "state": {"terminated": ended}}]}
 
 
 def succeeded(created_at: Instant, ended_at: Instant) -> Json:
     done = zulu(ended_at)
-    told = [{"type": kind, "status": "True", "lastTransitionTime": done} for kind in ("SuccessCriteriaMet", "Complete")]
-    return {"startTime": zulu(created_at), "completionTime": done, "succeeded": 1, "ready": 0, "conditions": told}
+    conditions = [
+        {"type": kind, "status": "True", "lastTransitionTime": done} for kind in ("SuccessCriteriaMet", "Complete")
+    ]
+    return {"startTime": zulu(created_at), "completionTime": done, "succeeded": 1, "ready": 0, "conditions": conditions}
 
 
 if __name__ == "__main__":

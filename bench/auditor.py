@@ -117,8 +117,8 @@ class Auditor:
     def decide_again(self) -> int:
         """How many steps would be decided differently: a plane that went on from a wrong belief."""
         verdict = redecide(self._rows(), 1)
-        for one in verdict.first:
-            self.finds("charged_twice", f"row {one.number} was not decided from the record: {one}"[:600])
+        for difference in verdict.first:
+            self.finds("charged_twice", f"row {difference.number} was not decided from the record: {difference}"[:600])
         return verdict.steps
 
     # --- while nobody is there -------------------------------------------------------------------------------------
@@ -153,33 +153,33 @@ class Auditor:
         """By job: how many lines each of its attempts printed. Every run must be one that the record knows."""
         printed: dict[str, dict[str, int]] = {}
         for path in sorted(folder.iterdir()):
-            said = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+            lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
             job = jobs.get(path.name, "")
-            printed[job] = self.hear_witness(path.name, job, said)
+            printed[job] = self.hear_witness(path.name, job, lines)
         return printed
 
-    def hear_witness(self, key: str, job: str, said: list[dict[str, Any]]) -> dict[str, int]:
+    def hear_witness(self, key: str, job: str, lines: list[dict[str, Any]]) -> dict[str, int]:
         """The same of one job."""
         printed: dict[str, int] = {}
-        for one in said:
-            self._ask_run(key, job, one, printed)
+        for line in lines:
+            self._ask_run(key, job, line, printed)
         return printed
 
-    def _ask_run(self, key: str, job: str, one: dict[str, Any], lines: dict[str, int]) -> None:
-        attempt = str(one["attempt"])
-        if one["what"] == "began":
-            if not one["alone"]:
+    def _ask_run(self, key: str, job: str, line: dict[str, Any], lines: dict[str, int]) -> None:
+        attempt = str(line["attempt"])
+        if line["what"] == "began":
+            if not line["alone"]:
                 self.finds("doubled", f"{attempt} began while another run of {key} lived")
             if attempt in lines:
                 self.finds("doubled", f"{attempt} began twice")
-            if job and one["job"] != job:
-                self.finds("doubled", f"{key} is {job}, and ran as {one['job']}")
+            if job and line["job"] != job:
+                self.finds("doubled", f"{key} is {job}, and ran as {line['job']}")
             lines[attempt] = 0
-        elif one["what"] == "line":
-            lines[attempt] = int(one["number"])
+        elif line["what"] == "line":
+            lines[attempt] = int(line["number"])
         if attempt not in self.promised_at:
             self.finds("doubled", f"{attempt} ran, and the journal never promised it")
-        elif one["at"] > self.over_at.get(attempt, one["at"]) + TOLERANCE_MS:
+        elif line["at"] > self.over_at.get(attempt, line["at"]) + TOLERANCE_MS:
             self.finds("doubled", f"{attempt} ran on after its end was on record")
 
     def ask_log(self, attempt: str, printed: int, log: str) -> None:

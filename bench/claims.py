@@ -73,15 +73,15 @@ def parsed(words: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def measured(runner: Runner, chosen: Sequence[Row], found: Sequence[Load], days: float | None) -> dict[str, Any]:
+def measured(runner: Runner, chosen: Sequence[Row], chosen_loads: Sequence[Load], days: float | None) -> dict[str, Any]:
     """Every figure of every row and load. The loads go one by one, so that rows share runs."""
     rows: dict[str, dict[str, dict[str, float]]] = {row.name: {} for row in chosen}
-    for load in found:
+    for load in chosen_loads:
         for row in chosen:
             figures = row.measure(runner, load)
             rows[row.name][load.name] = {what: round(number, 2) for what, number in figures.items()}
             print(f"{load.name}: {row.name} done", file=sys.stderr, flush=True)
-    sizes = {load.name: len(load.jobs) for load in found}
+    sizes = {load.name: len(load.jobs) for load in chosen_loads}
     runs = [run for (name, jobs, _), run in runner.done.items() if sizes.get(name) == jobs]
     return {
         "python": platform.python_version(),

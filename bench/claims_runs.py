@@ -157,11 +157,11 @@ class Runner:
         key = (load.name, len(load.jobs), setup)
         if key not in self.done:
             began = time.monotonic()
-            self.done[key] = found = run(load, setup)
+            self.done[key] = measured = run(load, setup)
             self.say(f"{load.name}: {described(setup)}, {len(load.jobs):,} jobs, {time.monotonic() - began:.0f} s")
             if self.kept:
                 with self.kept.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps([*key[:2], setup._asdict(), found._asdict()]) + "\n")
+                    file.write(json.dumps([*key[:2], setup._asdict(), measured._asdict()]) + "\n")
         return self.done[key]
 
 
@@ -272,10 +272,10 @@ def demand_by_hour(jobs: Sequence[TraceJob]) -> list[float]:
 
 def longest_up_ms(zones: Iterable[Zone]) -> Instant:
     """The longest time that any zone had capacity without a break."""
-    found = [
+    stretches = [
         (after - before) for zone in zones for before, after in zip(zone.changes[::2], zone.changes[1::2], strict=False)
     ]
-    return max(found, default=0)
+    return max(stretches, default=0)
 
 
 def spot_shares(model: str) -> dict[str, float] | None:
@@ -283,11 +283,11 @@ def spot_shares(model: str) -> dict[str, float] | None:
     path = SHARED / "data" / "prices" / "gpu_prices.csv"
     if not path.is_file():
         return None
-    found: dict[str, list[float]] = {}
+    by_cloud: dict[str, list[float]] = {}
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
             if row["gpu_model"] == model and row["spot_usd_per_h"] and row["on_demand_usd_per_h"]:
                 share = float(row["spot_usd_per_h"]) / float(row["on_demand_usd_per_h"])
                 if math.isfinite(share) and share > 0:
-                    found.setdefault(row["cloud"], []).append(share)
-    return {cloud: statistics.median(shares) for cloud, shares in sorted(found.items())}
+                    by_cloud.setdefault(row["cloud"], []).append(share)
+    return {cloud: statistics.median(shares) for cloud, shares in sorted(by_cloud.items())}

@@ -97,8 +97,8 @@ def measure(policy: str, keep: str, jobs: int = 0, trace: str = "", nodes: int =
     from penstock.sim.traces.generate import generate, nodes_for
     from penstock.sim.traces.trace import read
 
-    found = read(trace) if trace else generate(jobs)
-    scenario = yardstick(found.jobs, nodes or nodes_for(found))
+    loaded = read(trace) if trace else generate(jobs)
+    scenario = yardstick(loaded.jobs, nodes or nodes_for(loaded))
     chosen = named(policy, BUDGET, scenario.jobs)
     world = World(scenario.sites, truths(scenario.jobs))
     first = opening(scenario.sites, chosen, scenario.jobs[0].submit_at)

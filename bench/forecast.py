@@ -88,10 +88,10 @@ def scored(history: Sequence[float], forecaster: Forecaster | LibraryModel, ever
             by_ahead[hour.ahead].append(losses["p90"][-1])
             covered.append(actual <= hour.p90)
     mean = sum(history) / len(history)
-    found = {share: 100 * _mean(loss) / mean for share, loss in losses.items()}
-    found["covered"] = 100 * _mean(covered)
-    found |= {f"p90 at {ahead} h": 100 * _mean(loss) / mean for ahead, loss in by_ahead.items()}
-    return {what: round(number, 3) for what, number in found.items()}
+    scores = {share: 100 * _mean(loss) / mean for share, loss in losses.items()}
+    scores["covered"] = 100 * _mean(covered)
+    scores |= {f"p90 at {ahead} h": 100 * _mean(loss) / mean for ahead, loss in by_ahead.items()}
+    return {what: round(number, 3) for what, number in scores.items()}
 
 
 def forecasts_by(
@@ -104,8 +104,8 @@ def forecasts_by(
     return lambda known, ahead: [with_spread(history[:known], hours, expect, first=WEEK_H) for hours in ahead]
 
 
-def pinball(actual: float, said: float, share: float) -> float:
-    return (actual - said) * share if actual >= said else (said - actual) * (1 - share)
+def pinball(actual: float, predicted: float, share: float) -> float:
+    return (actual - predicted) * share if actual >= predicted else (predicted - actual) * (1 - share)
 
 
 def kept(rows: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:

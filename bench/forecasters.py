@@ -117,11 +117,11 @@ def solved(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[fl
             share = below[i] / rows[i][i]
             for j in range(i, size + 1):
                 below[j] -= share * rows[i][j]
-    found = [0.0] * size
+    solution = [0.0] * size
     for i in reversed(range(size)):
-        rest = sum(rows[i][j] * found[j] for j in range(i + 1, size))
-        found[i] = (rows[i][size] - rest) / rows[i][i]
-    return found
+        rest = sum(rows[i][j] * solution[j] for j in range(i + 1, size))
+        solution[i] = (rows[i][size] - rest) / rows[i][i]
+    return solution
 
 
 #: By how much there is to understand; `usual` is the one in `penstock.forecast`.

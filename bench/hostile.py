@@ -62,7 +62,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a few seconds of each attack")
     parser.add_argument("--only", choices=list(SECTIONS))
     args = parser.parse_args()
-    load = " ".join(f"{one:.1f}" for one in os.getloadavg())
+    load = " ".join(f"{average:.1f}" for average in os.getloadavg())
     print(f"Python {platform.python_version()}, {os.cpu_count()} processors, load average {load} before", flush=True)
     print(f"{'':9} {'check':66} {'measured':>12} {'at most':>12}", flush=True)
     failed = 0
@@ -71,11 +71,11 @@ def main() -> int:
             with tempfile.TemporaryDirectory() as folder:
                 for line in run(Path(folder), args.quick):
                     failed += not line.holds
-                    print(said(line), flush=True)
+                    print(as_text(line), flush=True)
     return 1 if failed else 0
 
 
-def said(line: Line) -> str:
+def as_text(line: Line) -> str:
     verdict = "holds" if line.holds else "TOO MUCH"
     return f"{verdict:9} {line.what:66} {line.figure:9,.1f} {line.unit:2} {line.most:9,.1f} {line.unit:2}"
 
@@ -95,8 +95,8 @@ class Watch:
         self.took_ms = list[float]()
 
     def end(self) -> None:
-        told, _ = self.process.communicate("\n")
-        self.took_ms = [float(text) for text in told.split()]
+        stdout, _ = self.process.communicate("\n")
+        self.took_ms = [float(text) for text in stdout.split()]
 
     @property
     def p99_ms(self) -> float:
@@ -292,11 +292,11 @@ def _pour(plane: ControlPlane, begins: bytes, part: bytes) -> Callable[[], None]
 def _open_sockets(plane: ControlPlane) -> int:
     assert plane.process is not None
     folder = Path(f"/proc/{plane.process.pid}/fd")
-    found = 0
+    sockets = 0
     for entry in folder.iterdir():
         with suppress(OSError):
-            found += os.readlink(entry).startswith("socket:")
-    return found
+            sockets += os.readlink(entry).startswith("socket:")
+    return sockets
 
 
 if __name__ == "__main__":

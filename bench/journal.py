@@ -127,8 +127,8 @@ def together(where: str, seconds: float) -> float:
     with closing(open_journal(where)) as journal:
         epoch, engine, count = journal.claim("bench", 0, HOUR), opened(), 0
         journal.append(epoch, *engine.group(), {}, {})
-        for one in clients:
-            one.start()
+        for client_thread in clients:
+            client_thread.start()
         began = time.perf_counter()
         while time.perf_counter() - began < seconds:
             group = [waiting.get()]
@@ -141,7 +141,7 @@ def together(where: str, seconds: float) -> float:
                 done.set()
         rate = count / (time.perf_counter() - began)
         over.set()
-        while any(one.is_alive() for one in clients):
+        while any(thread.is_alive() for thread in clients):
             while not waiting.empty():
                 waiting.get().set()
         return rate
@@ -213,15 +213,15 @@ def listed(where: str, jobs: int) -> Iterator[str]:
 
 def fill(journal: JournalWriter, epoch: int, jobs: int) -> None:
     """Two in three have ended."""
-    told = opened()
+    life = opened()
     for number in range(jobs):
-        told.submit()
-        if number % 3 and told.engine.state.attempts:
-            told.end_oldest()
-        if len(told.steps) > 500:
-            journal.append(epoch, *told.group(), {}, {})
-    journal.append(epoch, *told.group(), {}, {})
-    state = told.engine.state  # so that whoever starts on it need not fold it all
+        life.submit()
+        if number % 3 and life.engine.state.attempts:
+            life.end_oldest()
+        if len(life.steps) > 500:
+            journal.append(epoch, *life.group(), {}, {})
+    journal.append(epoch, *life.group(), {}, {})
+    state = life.engine.state  # so that whoever starts on it need not fold it all
     journal.keep_snapshot(state.steps, snapshot.schema(), snapshot.pack(state))
 
 
@@ -258,23 +258,23 @@ def started(where: str, events: int) -> Iterator[str]:
 
 def long_life(journal: JournalWriter, epoch: int, events: int, tail: int = TAIL) -> tuple[Engine, int]:
     """Jobs come and go; the snapshot is `tail` events old. The engine, and the step that its snapshot is of."""
-    told, seen, kept = opened(), 0, 0
+    life, seen, kept = opened(), 0, 0
     while seen < events:
-        step = told.end_oldest() if len(told.engine.state.attempts) >= 12 else told.submit()
+        step = life.end_oldest() if len(life.engine.state.attempts) >= 12 else life.submit()
         seen += len(step.inputs) + len(step.outputs)
-        if len(told.steps) >= 500:
-            journal.append(epoch, *told.group(), {}, {})
+        if len(life.steps) >= 500:
+            journal.append(epoch, *life.group(), {}, {})
             if not kept and seen > events - tail:
                 kept = step.number
-                journal.keep_snapshot(kept, snapshot.schema(), snapshot.pack(told.engine.state))
-    journal.append(epoch, *told.group(), {}, {})
-    return told.engine, kept
+                journal.keep_snapshot(kept, snapshot.schema(), snapshot.pack(life.engine.state))
+    journal.append(epoch, *life.group(), {}, {})
+    return life.engine, kept
 
 
 def from_snapshot(journal: JournalWriter, kept: int) -> Engine:
-    found = journal.snapshot(snapshot.schema())
-    assert found is not None
-    number, state = found
+    stored = journal.snapshot(snapshot.schema())
+    assert stored is not None
+    number, state = stored
     assert number == kept
     engine = Engine()
     engine.state = snapshot.unpack(state)

@@ -73,20 +73,20 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever is impatient leaves nothing behind, either
     if args.mutate:
         return mutated([args.only] if args.only else list(MISTAKES), args.journal, args.kills or 40, args.seed)
-    told = run(args.journal, args.kills or 300, args.seed)
-    print(json.dumps(told.summary), flush=True)
-    for words in told.words:
+    series = run(args.journal, args.kills or 300, args.seed)
+    print(json.dumps(series.summary), flush=True)
+    for words in series.words:
         print(words, file=sys.stderr)
-    return 0 if told.auditor.clean else 1
+    return 0 if series.auditor.clean else 1
 
 
 def mutated(names: list[str], journal: str, kills: int, seed: int) -> int:
     missed = 0
     for name in names:
-        told = run(journal, kills, seed, name)
-        missed += told.auditor.clean
-        first = "NOT FOUND" if told.auditor.clean else f"found: {told.words[0]}"
-        print(f"{name:34} after {told.kills:3} kills  {first[:150]}", flush=True)
+        series = run(journal, kills, seed, name)
+        missed += series.auditor.clean
+        first = "NOT FOUND" if series.auditor.clean else f"found: {series.words[0]}"
+        print(f"{name:34} after {series.kills:3} kills  {first[:150]}", flush=True)
     print(json.dumps({"mistakes": len(names), "found": len(names) - missed}), flush=True)
     return 1 if missed else 0
 
@@ -95,17 +95,17 @@ def run(journal: str, kills: int, seed: int, mistake: str = "") -> "Run":
     """With a mistake it ends as soon as something is found."""
     with ExitStack() as stack:
         home = Path(stack.enter_context(_folder()))
-        told = Run(home, where_of(journal, home, stack), random.Random(f"{seed}/{mistake}"), mistake)
-        stack.callback(told.end)
+        series = Run(home, where_of(journal, home, stack), random.Random(f"{seed}/{mistake}"), mistake)
+        stack.callback(series.end)
         for number in range(1, kills + 1):
-            told.live(number)
-            if mistake and not told.auditor.clean:
+            series.live(number)
+            if mistake and not series.auditor.clean:
                 break
             if not number % 25:
-                print(f"{json.dumps(told.summary)} so far", file=sys.stderr, flush=True)
+                print(f"{json.dumps(series.summary)} so far", file=sys.stderr, flush=True)
         else:
-            told.live_to_the_end(60 if not mistake else 30)
-        return told
+            series.live_to_the_end(60 if not mistake else 30)
+        return series
 
 
 @contextmanager
@@ -223,10 +223,10 @@ class Run:
         for line in process.stdout:
             text += line
             with suppress(ValueError):
-                said = json.loads(text)
+                announced = json.loads(text)
                 timer.cancel()
-                headers = {"Authorization": f"Bearer {Path(said['token_file']).read_text().strip()}"}
-                return httpx2.Client(base_url=said["address"], headers=headers, timeout=10, trust_env=False)
+                headers = {"Authorization": f"Bearer {Path(announced['token_file']).read_text().strip()}"}
+                return httpx2.Client(base_url=announced["address"], headers=headers, timeout=10, trust_env=False)
         timer.cancel()
         return None
 
@@ -235,12 +235,12 @@ class Run:
         assert process.stdout is not None
         process.stdout.close()
         if code not in ((-9,) if killed else (0,)):
-            said = (self.home / "stderr").read_text("utf-8", "replace").strip().splitlines()
-            if "is written by" in (said[-1] if said else ""):
+            stderr = (self.home / "stderr").read_text("utf-8", "replace").strip().splitlines()
+            if "is written by" in (stderr[-1] if stderr else ""):
                 self.waited += 1  # the database has not noticed yet that the last one is dead
                 time.sleep(0.5)
             else:
-                self.auditor.finds("lost", f"the control plane ended with {code}: {said[-1] if said else ''}")
+                self.auditor.finds("lost", f"the control plane ended with {code}: {stderr[-1] if stderr else ''}")
 
     # --- whoever submits -------------------------------------------------------------------------------------------
 
@@ -285,16 +285,16 @@ class Run:
 
     def _look(self, client: httpx2.Client) -> list[dict[str, Any]]:
         page: list[dict[str, Any]] = client.get("/v1/jobs", params={"limit": 200}).json()["jobs"]
-        over = {one["id"] for one in page if one["state"] in ("succeeded", "failed", "cancelled", "refused")}
+        over = {row["id"] for row in page if row["state"] in ("succeeded", "failed", "cancelled", "refused")}
         self.ended |= {key for key, job in self.jobs.items() if job in over}
         return page
 
     def _read_books(self, client: httpx2.Client) -> None:
         """Before and after the journal was read: what the plane says must be one of its rows."""
         lines = client.get("/metrics").text.splitlines()
-        found = [line for line in lines if line.startswith("penstock_budget_spent{") and 'scope="org"' in line]
-        if found:
-            spent = round(float(found[0].rpartition(" ")[2]) * 1_000_000)
+        matching = [line for line in lines if line.startswith("penstock_budget_spent{") and 'scope="org"' in line]
+        if matching:
+            spent = round(float(matching[0].rpartition(" ")[2]) * 1_000_000)
             self.auditor.follow()
             self.auditor.hear_books(spent)
 
@@ -314,11 +314,11 @@ class Run:
     def _ask_jobs(self, client: httpx2.Client) -> None:
         for key, job in self.jobs.items():
             answer = client.get(f"/v1/jobs/{job}")
-            found = answer.json()
+            shown = answer.json()
             wanted = ("succeeded", "cancelled") if key in self.cancelled else ("succeeded",)
-            if answer.status_code != 200 or found["state"] not in wanted:
-                self.auditor.finds("lost", f"{key}, {job}: {found.get('state', found)}")
-            elif found["state"] == "succeeded" and '"finished"' not in (self.witnesses / key).read_text():
+            if answer.status_code != 200 or shown["state"] not in wanted:
+                self.auditor.finds("lost", f"{key}, {job}: {shown.get('state', shown)}")
+            elif shown["state"] == "succeeded" and '"finished"' not in (self.witnesses / key).read_text():
                 self.auditor.finds("lost", f"{key}, {job} is said to be done, and did not finish")
         if held := client.get("/v1/exposure").json()["most"]:
             self.auditor.finds("lost", f"{held} is held though all jobs should have ended")

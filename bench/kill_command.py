@@ -41,19 +41,19 @@ def main(about: str, run: Run, mistakes: Iterable[str], kills: int, with_mistake
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever is impatient leaves nothing behind, either
     if args.mutate or args.only:
         return mutated(run, args.only or list(mistakes), args.kills or with_mistake, args.seed)
-    told = run(args.kills or kills, args.seed, "")
-    print(json.dumps(told.summary), flush=True)
-    for words in (*told.words, *told.stories):
+    series = run(args.kills or kills, args.seed, "")
+    print(json.dumps(series.summary), flush=True)
+    for words in (*series.words, *series.stories):
         print(words, file=sys.stderr)
-    return 0 if told.auditor.clean else 1
+    return 0 if series.auditor.clean else 1
 
 
 def mutated(run: Run, mistakes: list[str], kills: int, seed: int) -> int:
     missed = 0
     for name in mistakes:
-        told = run(kills, seed, name)
-        missed += told.auditor.clean
-        first = "NOT FOUND" if told.auditor.clean else f"found: {told.auditor.first}"
-        print(f"{name:30} after {told.kills:3} kills, {told.stops:2} stops  {first[:700]}", flush=True)
+        series = run(kills, seed, name)
+        missed += series.auditor.clean
+        first = "NOT FOUND" if series.auditor.clean else f"found: {series.auditor.first}"
+        print(f"{name:30} after {series.kills:3} kills, {series.stops:2} stops  {first[:700]}", flush=True)
     print(json.dumps({"mistakes": len(mistakes), "found": len(mistakes) - missed}), flush=True)
     return 1 if missed else 0

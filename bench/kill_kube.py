@@ -68,10 +68,10 @@ def run(kills: int, seed: int, mistake: str = "") -> "Run":
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-kill-kube-")))
         bed = stack.enter_context(ClusterGroup(folder / "bed", PLANS))
         where = where_of("postgres", folder, stack)
-        told = Run(Ground(bed, folder), where, folder, random.Random(f"{seed}/{mistake}"), mistake)
-        stack.callback(told.end)
-        asyncio.run(told.tell(kills))
-        return told
+        series = Run(Ground(bed, folder), where, folder, random.Random(f"{seed}/{mistake}"), mistake)
+        stack.callback(series.end)
+        asyncio.run(series.tell(kills))
+        return series
 
 
 class Run:
@@ -96,7 +96,7 @@ class Run:
             tasks = [asyncio.create_task(self.witness.watch(clusters))]
             self.may_start.set()
             self.calm.set()
-            tasks += [asyncio.create_task(self._keep_alive(one)) for one in self.brains]
+            tasks += [asyncio.create_task(self._keep_alive(brain)) for brain in self.brains]
             tasks += [asyncio.create_task(self.load.crowd()), asyncio.create_task(self.load.weather())]
             tasks.append(asyncio.create_task(self._tell_progress(kills)))
             try:
@@ -120,7 +120,9 @@ class Run:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[dict[str, Cluster]]:
-        ways = {one.name: connect(Access(str(one.kubeconfig))) for one in (self.ground.lab, self.ground.east)}
+        ways = {
+            cluster.name: connect(Access(str(cluster.kubeconfig))) for cluster in (self.ground.lab, self.ground.east)
+        }
         try:
             yield ways
         finally:
@@ -175,15 +177,15 @@ class Run:
 
     def _fate(self) -> dict[str, object]:
         """Most of its lives end at a point of the protocol, or stand still there for a while."""
-        told: dict[str, object] = {"world": self.chance.randrange(1_000), "mistake": self.mistake}
+        fate: dict[str, object] = {"world": self.chance.randrange(1_000), "mistake": self.mistake}
         luck = self.chance.random() if self.load.coming else 1.0
         if luck < 0.2:
-            return told | {"points": self.chance.randrange(1, 4), "at": LATE, "signal": "STOP"}
+            return fate | {"points": self.chance.randrange(1, 4), "at": LATE, "signal": "STOP"}
         if luck < 0.7:
-            told |= {"points": self.chance.randrange(1, 60), "signal": self.chance.choice(["KILL", "STOP"])}
+            fate |= {"points": self.chance.randrange(1, 60), "signal": self.chance.choice(["KILL", "STOP"])}
             if self.chance.random() < 0.6:
-                told |= {"points": self.chance.randrange(1, 6), "at": self.chance.choice(POINTS)}
-        return told
+                fate |= {"points": self.chance.randrange(1, 6), "at": self.chance.choice(POINTS)}
+        return fate
 
     async def _rest(self) -> None:
         """For a moment, or until its standby has taken over."""
@@ -228,7 +230,7 @@ class Run:
 
     async def _hurt(self) -> None:
         leads = leader(self.where, self.brains)
-        other = next((one for one in self.brains if one is not leads), self.brains[0])
+        other = next((brain for brain in self.brains if brain is not leads), self.brains[0])
         match self.chance.choice(["leader", "leader", "standby", "both", "stop", "stop"]):
             case "leader" if leads is not None:
                 await self._kill(leads)
@@ -267,21 +269,23 @@ class Run:
         """Both are dead: what runs where it costs something has a hold, and ends by itself before that does."""
         self.auditor.follow()
         leases = self.auditor.engine.state.ledger.leases
-        found, _ = await self.east.list(JOBS, labels=annotations.EXECUTION)
-        for job in found:
-            said = job["metadata"].get("annotations") or {}
+        jobs, _ = await self.east.list(JOBS, labels=annotations.EXECUTION)
+        for job in jobs:
+            marks = job["metadata"].get("annotations") or {}
             if has_ended(job, "Failed") or has_ended(job, "Complete") or job["spec"].get("suspend"):
                 continue
-            lease = leases.get(said.get(annotations.ATTEMPT, ""))
-            ends = "deletionTimestamp" in job["metadata"] or annotations.ENDING in said
-            if ends and not self.witness.has_pods(said.get(annotations.ATTEMPT, "")):
+            lease = leases.get(marks.get(annotations.ATTEMPT, ""))
+            ends = "deletionTimestamp" in job["metadata"] or annotations.ENDING in marks
+            if ends and not self.witness.has_pods(marks.get(annotations.ATTEMPT, "")):
                 continue  # nothing runs there, and nothing will: what was left of it went with its node
             if lease is None:
-                self.auditor.finds("over_cap", f"{said.get(annotations.ATTEMPT)} is rented, and nothing is held for it")
+                self.auditor.finds(
+                    "over_cap", f"{marks.get(annotations.ATTEMPT)} is rented, and nothing is held for it"
+                )
             elif (ends_at := _ends_at(job)) is not None and ends_at > lease.deadline_at + TOLERANCE_MS:
                 late = ends_at - lease.deadline_at
                 self.auditor.finds(
-                    "over_cap", f"{said[annotations.ATTEMPT]} ends {late} ms after what is held for it covers"
+                    "over_cap", f"{marks[annotations.ATTEMPT]} ends {late} ms after what is held for it covers"
                 )
 
     async def _until_all_ended(self) -> None:
@@ -295,7 +299,11 @@ class Run:
             if self.mistake and not self.auditor.clean:
                 return
             held = self.auditor.engine.state.ledger.leases
-            kept = [one for one in self.witness.executions.values() if annotations.RESULT in _finalizers(one)]
+            kept = [
+                execution
+                for execution in self.witness.executions.values()
+                if annotations.RESULT in _finalizers(execution)
+            ]
             if self.load.ended() == len(self.load.sent) and not held and not kept:
                 return
 
@@ -353,9 +361,9 @@ class Run:
     @property
     def stories(self) -> Iterator[str]:
         """Of the home Jobs that something was found of: all that was seen of them in the clusters."""
-        said = set(re.findall(r"[\w.-]+", " ".join(self.words)))
-        meant = {one.home for one in self.witness.made.values() if {one.home, one.attempt} & said}
-        for name in sorted(meant | said & set(self.load.sent)):
+        named = set(re.findall(r"[\w.-]+", " ".join(self.words)))
+        meant = {made.home for made in self.witness.made.values() if {made.home, made.attempt} & named}
+        for name in sorted(meant | named & set(self.load.sent)):
             yield "\n  ".join((f"what was seen of {name}", *self.witness.story_of(name)))
 
 

@@ -114,7 +114,7 @@ def main() -> None:
     size = FAST if args.fast else FULL
     size = replace(size, jobs=args.jobs or size.jobs)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it leaves no cluster behind
-    load = " ".join(f"{one:.1f}" for one in os.getloadavg())
+    load = " ".join(f"{average:.1f}" for average in os.getloadavg())
     machine = f"Python {platform.python_version()}, {os.cpu_count()} processors, load average {load} before"
     say(machine)
     with tempfile.TemporaryDirectory(prefix="penstock-kube-") as folder:
@@ -142,11 +142,15 @@ async def measure(folder: Path, size: Size) -> list[Figure]:
 def show(machine: str, figures: Sequence[Figure], *, as_json: bool) -> None:
     load = f"{os.getloadavg()[0]:.1f}"
     if as_json:
-        print(json.dumps({"machine": machine, "load_after": load, "figures": [vars(one) for one in figures]}, indent=2))
+        print(
+            json.dumps(
+                {"machine": machine, "load_after": load, "figures": [vars(figure) for figure in figures]}, indent=2
+            )
+        )
         return
-    what, measured = (max(len(getattr(one, part)) for one in figures) for part in ("what", "measured"))
-    for one in figures:
-        print(f"{one.what:<{what}}  {one.measured:<{measured}}  {one.aim}".rstrip())
+    what, measured = (max(len(getattr(figure, part)) for figure in figures) for part in ("what", "measured"))
+    for row in figures:
+        print(f"{row.what:<{what}}  {row.measured:<{measured}}  {row.aim}".rstrip())
     print(f"{machine}, {load} after")
 
 
@@ -254,7 +258,7 @@ def furnish(bed: ClusterGroup, size: Size) -> str:
     for cluster in bed.clusters():
         cluster.new_namespace(OURS)
     bed.cluster("lab").new_namespace(PEOPLE)
-    paths = {one.name: one.token_for("penstock", EVERYTHING) for one in bed.clusters()}
+    paths = {member.name: member.token_for("penstock", EVERYTHING) for member in bed.clusters()}
     return SITES.format(**paths, gpus=size.gpus, rented=RENTED.format(gpus=size.gpus, nodes=size.nodes))
 
 
@@ -319,7 +323,7 @@ class Run:
     """Creates Jobs, and sees what becomes of them."""
 
     def __init__(self, bed: ClusterGroup, lab: client.Cluster, heard: Path) -> None:
-        self.lab, self.heard_file, self.clusters = lab, heard, {one.name: one for one in bed.clusters()}
+        self.lab, self.heard_file, self.clusters = lab, heard, {cluster.name: cluster for cluster in bed.clusters()}
         self.pids = [process.pid for process in bed.processes()]
         self.created, self.answered, self.ran, self.shown = Times(), Times(), Times(), Times()
         self.places: dict[str, str] = {}  #: Job -> the cluster where its pod ran
@@ -368,8 +372,8 @@ class Run:
         return [until[name] - self.created[name] for name in wanted]
 
     def where(self, wanted: Iterable[str]) -> str:
-        found = [self.places[name] for name in wanted]
-        return ", ".join(f"{site} {found.count(site):,}" for site in self.clusters)
+        sites = [self.places[name] for name in wanted]
+        return ", ".join(f"{site} {sites.count(site):,}" for site in self.clusters)
 
     def clusters_cpu(self) -> float:
         return sum(cpu(pid) for pid in self.pids)
@@ -380,10 +384,10 @@ class Run:
     def requests(self, name: str) -> float:
         """Of Penstock to this API server so far, as the server counts them; watches count when they begin."""
         text = str(self.clusters[name].api.ask("GET", "/metrics").body["text"])
-        found = [float(count) for count in REQUESTS.findall(text)]
-        if not found:
+        counts = [float(count) for count in REQUESTS.findall(text)]
+        if not counts:
             raise SystemExit(f"The API server of {name} does not say how often service accounts ask it.")
-        return sum(found)
+        return sum(counts)
 
     def saw_job(self, _before: Json | None, now: Json | None) -> None:
         if now and now["status"].get("ready"):
@@ -397,13 +401,13 @@ class Run:
 
 @asynccontextmanager
 async def watching(bed: ClusterGroup, heard: Path) -> AsyncIterator[Run]:
-    ways = {one.name: connect(Access(kubeconfig=str(one.kubeconfig))) for one in bed.clusters()}
+    ways = {cluster.name: connect(Access(kubeconfig=str(cluster.kubeconfig))) for cluster in bed.clusters()}
     run = Run(bed, ways["lab"], heard)
     mirrors = [Informer(ways["lab"], client.JOBS, run.saw_job, namespace=PEOPLE, labels=LABEL, keep=_kept)]
     mirrors += [_pods_of(site, way, run) for site, way in ways.items()]
-    tasks = [asyncio.create_task(one.run()) for one in mirrors] + [asyncio.create_task(run.tell_progress())]
+    tasks = [asyncio.create_task(mirror.run()) for mirror in mirrors] + [asyncio.create_task(run.tell_progress())]
     try:
-        await asyncio.gather(*(one.in_step.wait() for one in mirrors))
+        await asyncio.gather(*(mirror.in_step.wait() for mirror in mirrors))
         yield run
     finally:
         for task in tasks:

@@ -49,14 +49,14 @@ SLOW_S: Final = 0.8  #: the longest that a request is late
 def main() -> int:
     from penstock.cli.main import main as penstock
 
-    said = os.environ.get
-    by = signal.Signals[f"SIG{said('PENSTOCK_BENCH_SIGNAL', 'KILL')}"]
-    points = Points(int(said("PENSTOCK_BENCH_POINTS", "0")), said("PENSTOCK_BENCH_AT", ""), by)
+    setting = os.environ.get
+    by = signal.Signals[f"SIG{setting('PENSTOCK_BENCH_SIGNAL', 'KILL')}"]
+    points = Points(int(setting("PENSTOCK_BENCH_POINTS", "0")), setting("PENSTOCK_BENCH_AT", ""), by)
     hurry()
     put_points(points)
-    if seed := said("PENSTOCK_BENCH_WORLD"):
+    if seed := setting("PENSTOCK_BENCH_WORLD"):
         worsen_the_clusters(random.Random(int(seed)))
-    if name := said("PENSTOCK_BENCH_MISTAKE"):
+    if name := setting("PENSTOCK_BENCH_MISTAKE"):
         MISTAKES[name](points)
     return penstock(sys.argv[1:])
 
@@ -150,8 +150,8 @@ def bind_without_looking(_: Points) -> None:
     """Whoever binds last is right: nobody asks which attempt is the newer, or what the Job was when it was seen."""
 
     async def wrong(home: Cluster, metadata: dict[str, Any], ask: Any, _seen: Obj | None = None) -> Obj:
-        said = {annotations.JOB: ask.job, annotations.BINDING: status.binding(ask.attempt, ask.offer)}
-        return await home.patch(JOBS, metadata["name"], {"metadata": {"annotations": said}}, metadata["namespace"])
+        marks = {annotations.JOB: ask.job, annotations.BINDING: status.binding(ask.attempt, ask.offer)}
+        return await home.patch(JOBS, metadata["name"], {"metadata": {"annotations": marks}}, metadata["namespace"])
 
     _put(binding_driver, bind=wrong)
 
@@ -253,13 +253,13 @@ def forgotten_when_seen(points: Points) -> None:
     """The cluster may take a Job away as soon as its end is seen, which is before it is on record."""
     right = reconcile.Reconciler.say_end
 
-    def wrong(self: Any, one: Any) -> None:
-        self.here.tasks.see_to(f"forget {one.name}", forget, self, one)
+    def wrong(self: Any, execution: Any) -> None:
+        self.here.tasks.see_to(f"forget {execution.name}", forget, self, execution)
 
-    async def forget(self: Any, one: Any) -> None:
-        await terminate.forget(self.here, one)
+    async def forget(self: Any, execution: Any) -> None:
+        await terminate.forget(self.here, execution)
         points("before say")
-        right(self, one)
+        right(self, execution)
 
     _put(reconcile.Reconciler, say_end=wrong)
     forgotten = terminate._forgotten

@@ -44,19 +44,19 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="penstock-outage-") as name:
         folder = Path(name)
         with ClusterGroup(folder / "bed", PLANS) as bed:
-            found = measure(Ground(bed, folder), folder / "journal.db", args.cluster, args.seconds)
-    found["load"] = round(os.getloadavg()[0], 1)
+            figures = measure(Ground(bed, folder), folder / "journal.db", args.cluster, args.seconds)
+    figures["load"] = round(os.getloadavg()[0], 1)
     if args.as_json:
-        print(json.dumps(found))
+        print(json.dumps(figures))
     else:
-        for what, measured in found.items():
+        for what, measured in figures.items():
             print(f"{what.replace('_', ' '):<36} {measured}")
-    return 0 if found["attempts"] == 2 and not found["lost"] and not found["decided_otherwise"] else 1
+    return 0 if figures["attempts"] == 2 and not figures["lost"] and not figures["decided_otherwise"] else 1
 
 
 def measure(ground: Ground, journal: Path, name: str, seconds: int) -> Json:
     cluster = ground.lab if name == "lab" else ground.east
-    said = SITES.format(
+    sites = SITES.format(
         lab=ground.lab.kubeconfig,
         east=ground.east.kubeconfig,
         people=ground.people,
@@ -64,14 +64,16 @@ def measure(ground: Ground, journal: Path, name: str, seconds: int) -> Json:
         shared="false",
         scale=SCALE,
     )
-    with up(str(journal), said) as (client, _):
+    with up(str(journal), sites) as (client, _):
         ground.apply(home_job("first", BIG, runs=f"{RUNS_S}s"))
         took(lambda: (ground.home("first").get("status") or {}).get("ready"), "the first Job runs")
         say(f"the API server of {name} stops for {seconds} s")
         cluster.pause_api()
         stopped = time.monotonic()
         try:
-            told_s = took(lambda: any(f"{name} is out of reach" in one for one in alarms(client)), "somebody says so")
+            told_s = took(
+                lambda: any(f"{name} is out of reach" in alarm for alarm in alarms(client)), "somebody says so"
+            )
             if name != "lab":
                 ground.apply(home_job("second", BIG))
             time.sleep(max(0.0, stopped + seconds - time.monotonic()))
@@ -84,7 +86,9 @@ def measure(ground: Ground, journal: Path, name: str, seconds: int) -> Json:
         times = Times(back)
         marks: dict[str, Callable[[], object]] = {
             "second_made_there": lambda: len(ground.executions()) == 2,
-            "first_ended_there": lambda: any(is_complete(one) for one in ground.executions() if attempt(one) == "j0.1"),
+            "first_ended_there": lambda: any(
+                is_complete(execution) for execution in ground.executions() if attempt(execution) == "j0.1"
+            ),
             "first_shown_done": lambda: is_complete(ground.home("first")),
             "second_shown_done": lambda: is_complete(ground.home("second")),
             "no_alarm_left": lambda: not alarms(client),
@@ -95,14 +99,14 @@ def measure(ground: Ground, journal: Path, name: str, seconds: int) -> Json:
         "stopped_s": seconds,
         "said_after_s": round(told_s, 1),
         **{f"{what}_s_after_its_return": round(at, 1) for what, at in times.items()},
-        "attempts": sum(isinstance(one, e.StartPromised) for one in events),
-        "lost": sum(isinstance(one, e.AttemptLost) for one in events),
+        "attempts": sum(isinstance(event, e.StartPromised) for event in events),
+        "lost": sum(isinstance(event, e.AttemptLost) for event in events),
         "decided_otherwise": redecide(rows(str(journal)), 1).different,
     }
 
 
 def alarms(client: httpx2.Client) -> list[str]:
-    return [str(one["text"]) for one in client.get("/v1/status").json()["alarms"]]
+    return [str(alarm["text"]) for alarm in client.get("/v1/status").json()["alarms"]]
 
 
 class Times(dict[str, float]):
@@ -129,7 +133,7 @@ def attempt(execution: Json) -> str:
 
 def is_complete(job: Json) -> bool:
     conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Complete" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Complete" and condition["status"] == "True" for condition in conditions)
 
 
 def took(true: Callable[[], object], what: str) -> float:

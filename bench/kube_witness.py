@@ -79,8 +79,8 @@ class Witness:
 
     async def _follow(self, cluster: Cluster, kind: Kind, labels: str) -> None:
         """Every change, none twice: on from where it was, if the watch ends."""
-        found, version = await cluster.list(kind, labels=labels)
-        for obj in found:
+        objects, version = await cluster.list(kind, labels=labels)
+        for obj in objects:
             self.hear(kind, "ADDED", obj)
         while True:
             with suppress(KubeError):
@@ -130,8 +130,8 @@ class Witness:
 
     def _execution(self, job: Json, revision: int, *, gone: bool) -> None:
         meta = job["metadata"]
-        said = (meta.get("annotations") or {}).get(annotations.ATTEMPT, "")
-        made = self.made.setdefault(meta["uid"], Made(meta["labels"][LABEL], said, revision))
+        attempt = (meta.get("annotations") or {}).get(annotations.ATTEMPT, "")
+        made = self.made.setdefault(meta["uid"], Made(meta["labels"][LABEL], attempt, revision))
         made.story.append(f"{revision} {_looks(job)}{' gone' if gone else ''}")
         if gone:
             self.executions.pop(meta["uid"], None)
@@ -159,10 +159,10 @@ class Witness:
 
     def _unbound(self) -> Iterator[str]:
         """Bound first, then made; and never bound back to an older attempt."""
-        for one in self.made.values():
-            bound = self.homes[one.home].bound if one.home in self.homes else []
-            if not any(revision < one.at and attempt == one.attempt for revision, attempt in bound):
-                yield f"the Job of {one.attempt} was made before {one.home} was bound to it"
+        for made in self.made.values():
+            bound = self.homes[made.home].bound if made.home in self.homes else []
+            if not any(revision < made.at and attempt == made.attempt for revision, attempt in bound):
+                yield f"the Job of {made.attempt} was made before {made.home} was bound to it"
         for name, life in self.homes.items():
             numbers = [_number(attempt) for _, attempt in life.bound]
             if numbers != sorted(numbers):
@@ -180,18 +180,20 @@ class Witness:
             for pod in ran
             if pod.ended_at and not pod.ghost
         ]
-        return sorted((*began, *ended), key=lambda one: one["at"])
+        return sorted((*began, *ended), key=lambda entry: entry["at"])
 
     def story_of(self, home: str) -> list[str]:
         """All that was seen of its attempts, in the order in which it happened."""
         pods = [
-            f"{line}  pod of {one.attempt} on {one.node}"
-            for one in self.pods.values()
-            if one.home == home
-            for line in one.story
+            f"{line}  pod of {pod.attempt} on {pod.node}"
+            for pod in self.pods.values()
+            if pod.home == home
+            for line in pod.story
         ]
-        jobs = [f"{line}  Job of {one.attempt}" for one in self.made.values() if one.home == home for line in one.story]
-        nodes = {one.node for one in self.pods.values() if one.home == home} & set(self.gone)
+        jobs = [
+            f"{line}  Job of {made.attempt}" for made in self.made.values() if made.home == home for line in made.story
+        ]
+        nodes = {pod.node for pod in self.pods.values() if pod.home == home} & set(self.gone)
         gone = [f"{self.gone[node]} node {node} is gone" for node in nodes]
         return sorted((*pods, *jobs, *gone), key=lambda line: int(line.split()[0]))
 
@@ -223,22 +225,24 @@ def _doubled(ran: Iterable[PodLife]) -> Iterator[str]:
 
 def _looks(obj: Json) -> str:
     """What matters of an execution Job or its pod, in a line."""
-    status, said = obj.get("status") or {}, obj["metadata"].get("annotations") or {}
+    status, marks = obj.get("status") or {}, obj["metadata"].get("annotations") or {}
     conditions = (
-        f"{one['type']}:{one.get('reason', '')}" for one in status.get("conditions") or () if one["status"] == "True"
+        f"{condition['type']}:{condition.get('reason', '')}"
+        for condition in status.get("conditions") or ()
+        if condition["status"] == "True"
     )
     words = (
         status.get("phase", ""),
         "deleted" if "deletionTimestamp" in obj["metadata"] else "",
-        " ".join(one for one in conditions if not one.startswith(("Pod", "Ready", "Init", "Containers"))),
-        f"told {said[annotations.ENDING]} ({said.get(annotations.WORDS)})" if annotations.ENDING in said else "",
+        " ".join(text for text in conditions if not text.startswith(("Pod", "Ready", "Init", "Containers"))),
+        f"told {marks[annotations.ENDING]} ({marks.get(annotations.WORDS)})" if annotations.ENDING in marks else "",
     )
     return " ".join(word for word in words if word)
 
 
 def _attempt(pod: Json) -> str:
-    said = pod["spec"]["containers"][0].get("env") or ()
-    return next((str(one.get("value")) for one in said if one["name"] == "PENSTOCK_ATTEMPT"), "")
+    variables = pod["spec"]["containers"][0].get("env") or ()
+    return next((str(variable.get("value")) for variable in variables if variable["name"] == "PENSTOCK_ATTEMPT"), "")
 
 
 def _index(meta: Json) -> str:
@@ -263,12 +267,12 @@ def _number(attempt: str) -> int:
 
 
 def has_ended(job: Json, kind: str) -> bool:
-    found = (job.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == kind and one["status"] == "True" for one in found)
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == kind and condition["status"] == "True" for condition in conditions)
 
 
 def brief(job: Json) -> str:
     """For a finding."""
     meta = job["metadata"]
-    said = {key: meta.get(key) for key in ("name", "finalizers", "deletionTimestamp") if meta.get(key)}
-    return json.dumps({**said, "annotations": meta.get("annotations"), "status": job.get("status")})[:600]
+    fields = {key: meta.get(key) for key in ("name", "finalizers", "deletionTimestamp") if meta.get(key)}
+    return json.dumps({**fields, "annotations": meta.get("annotations"), "status": job.get("status")})[:600]

@@ -47,8 +47,8 @@ def library_hours(model: LibraryModel, history: Sequence[float], ahead: Sequence
     """By all of `history`, which ends where the forecast begins."""
     numpy, models = import_module("numpy"), import_module(f"{LIBRARY}.models")
     recent = numpy.array(history[-FIT_ON_H:], dtype=float)
-    found = model.made(models).forecast(y=recent, h=max(ahead), level=[LEVEL])
-    lows, middles, highs = (found[key] for key in (f"lo-{LEVEL}", "mean", f"hi-{LEVEL}"))
+    predicted = model.made(models).forecast(y=recent, h=max(ahead), level=[LEVEL])
+    lows, middles, highs = (predicted[key] for key in (f"lo-{LEVEL}", "mean", f"hi-{LEVEL}"))
     return [
         HourAhead(hours, *(max(0.0, float(numbers[hours - 1])) for numbers in (lows, middles, highs)))
         for hours in ahead

@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--only", choices=list(MEASURES))
     parser.add_argument("--kind", choices=["sqlite", "postgres"])
     args = parser.parse_args()
-    load = " ".join(f"{one:.1f}" for one in os.getloadavg())
+    load = " ".join(f"{average:.1f}" for average in os.getloadavg())
     print(f"Python {platform.python_version()}, {os.cpu_count()} processors, load average {load} before", flush=True)
     with ExitStack() as stack:
         for kind, place in places(stack):
@@ -74,7 +74,7 @@ def submits(place: Callable[[], str], fast: bool) -> Iterator[str]:
             before, ours = cpu(process.pid), time.process_time()
             flood = asyncio.run(_flood(str(host.host), int(host.port or 80), secrets, seconds))
             used, ours = cpu(process.pid) - before, time.process_time() - ours
-        took = [one for each in flood for one in each]
+        took = [time_s for each in flood for time_s in each]
         yield (
             f"{len(took) / seconds:,.0f} durable submits a second from {clients} clients, {_spread(took)}; "
             f"each {used / len(took) * 1000:.2f} ms of the server's processor, {ours / len(took) * 1000:.2f} of ours"
@@ -274,23 +274,23 @@ def up(
             [*command, "--json", "--accept-clock", "--journal", where], stdout=subprocess.PIPE, text=True
         )
         try:
-            told = said(process)
-            headers = {"Authorization": f"Bearer {Path(told['token_file']).read_text().strip()}"}
-            with httpx2.Client(base_url=told["address"], headers=headers, timeout=120, trust_env=False) as client:
+            ready = announcement(process)
+            headers = {"Authorization": f"Bearer {Path(ready['token_file']).read_text().strip()}"}
+            with httpx2.Client(base_url=ready["address"], headers=headers, timeout=120, trust_env=False) as client:
                 yield client, process
         finally:
             process.terminate()
             process.wait(60)
 
 
-def said(process: "subprocess.Popen[str]") -> dict[str, Any]:
+def announcement(process: "subprocess.Popen[str]") -> dict[str, Any]:
     assert process.stdout is not None
     text = ""
     for line in process.stdout:
         text += line
         if line.rstrip() == "}":
-            found: dict[str, Any] = json.loads(text)
-            return found
+            announced: dict[str, Any] = json.loads(text)
+            return announced
     raise SystemExit(f"penstock up ended with {process.wait()}")
 
 

@@ -74,14 +74,14 @@ def worsen_the_world(points: Points, luck: random.Random) -> None:
     _late(store.LocalStore, "begin", luck)
 
 
-def around(owner: type, name: str, points: Points, said: str = "") -> None:
-    right, said = getattr(owner, name), said or name
+def around(owner: type, name: str, points: Points, label: str = "") -> None:
+    right, label = getattr(owner, name), label or name
 
     @functools.wraps(right)
     def cut(*args: Any, **kwargs: Any) -> Any:
-        points(f"before {said}")
+        points(f"before {label}")
         answer = right(*args, **kwargs)
-        points(f"after {said}")
+        points(f"after {label}")
         return answer
 
     setattr(owner, name, cut)

@@ -21,7 +21,7 @@ from typing import Any, Final
 import httpx2
 
 from bench.journal import running
-from bench.live import said
+from bench.live import announcement
 from penstock.journal.open import open_journal
 from penstock.journal.redecide import redecide
 from tests.postgres import Server
@@ -40,23 +40,26 @@ def main() -> int:
         raise SystemExit("PostgreSQL is not installed; on Debian: apt-get install postgresql")
     with running(programs) as server, tempfile.TemporaryDirectory(prefix="penstock-outage-") as home:
         where = server.new_database()
-        found = through(server, where, Path(home), seconds)
+        figures = through(server, where, Path(home), seconds)
         with closing(open_journal(where)) as journal:
-            found["redecide"] = "equal" if redecide(journal.read(), 1).different == 0 else "different"
-    print(json.dumps(found))
+            figures["redecide"] = "equal" if redecide(journal.read(), 1).different == 0 else "different"
+    print(json.dumps(figures))
     good = (
-        found["refused"] and found["back_s"] <= BACK_WITHIN and found["state"] == "succeeded" and found["attempts"] == 1
+        figures["refused"]
+        and figures["back_s"] <= BACK_WITHIN
+        and figures["state"] == "succeeded"
+        and figures["attempts"] == 1
     )
-    return 0 if good and found["redecide"] == "equal" else 1
+    return 0 if good and figures["redecide"] == "equal" else 1
 
 
 def through(server: Server, where: str, home: Path, seconds: float) -> dict[str, Any]:
     command = [sys.executable, "-m", "penstock.cli", "up", "--home", str(home), "--port", "0", "--json"]
     process = subprocess.Popen([*command, "--journal", where], stdout=subprocess.PIPE, text=True)
     try:
-        told = said(process)
-        headers = {"Authorization": f"Bearer {Path(told['token_file']).read_text().strip()}"}
-        with httpx2.Client(base_url=told["address"], headers=headers, timeout=60, trust_env=False) as client:
+        ready = announcement(process)
+        headers = {"Authorization": f"Bearer {Path(ready['token_file']).read_text().strip()}"}
+        with httpx2.Client(base_url=ready["address"], headers=headers, timeout=60, trust_env=False) as client:
             return _told(server, client, seconds)
     finally:
         process.terminate()

@@ -68,9 +68,9 @@ class Brain:
         self.process: subprocess.Popen[bytes] | None = None
         self.said = home.with_suffix(".stderr")
 
-    def start(self, **told: object) -> None:
+    def start(self, **settings: object) -> None:
         """`points`, `at`, `signal`, `world`, `mistake`: as its module, `bench.kube_mistakes`, takes them."""
-        more = {f"PENSTOCK_BENCH_{key.upper()}": str(text) for key, text in told.items()}
+        more = {f"PENSTOCK_BENCH_{key.upper()}": str(text) for key, text in settings.items()}
         command = [sys.executable, "-m", self.module, "up", "--stand-by", "--home", str(self.home)]
         with open(self.said, "ab") as errors:
             self.process = subprocess.Popen(
@@ -114,11 +114,11 @@ class Brain:
     def asked(self, *command: str) -> str:
         """What a command of ours says of it, whether all is well or not. In this process: starting one each time that
         somebody asks whether it is so by now would keep the processor from what is waited for."""
-        told = StringIO()
+        output = StringIO()
         settings = {"PENSTOCK_HOME": str(self.home), "COLUMNS": "400"}
-        with patch.dict(os.environ, settings), redirect_stdout(told), redirect_stderr(told):
+        with patch.dict(os.environ, settings), redirect_stdout(output), redirect_stderr(output):
             cli.main(command)
-        return told.getvalue()
+        return output.getvalue()
 
     @property
     def words(self) -> str:
@@ -161,9 +161,9 @@ class Ground:
     def _both(self, kind: str) -> list[Json]:
         here = ((self.lab, self.people), (self.lab, self.ours), (self.east, self.ours))
         return [
-            one
+            item
             for cluster, where in here
-            for one in cluster.get(kind, "-n", where, "-l", annotations.EXECUTION)["items"]
+            for item in cluster.get(kind, "-n", where, "-l", annotations.EXECUTION)["items"]
         ]
 
 
@@ -201,7 +201,7 @@ def leader(where: str, brains: Sequence[Brain]) -> Brain | None:
     """Who holds the journal's lease; it may be dead by now. None: nobody ever did."""
     with suppress(BadInput), closing(journals.database(where, readonly=True)) as db:
         holder = str(db.all("select holder from lease")[0][0])
-        return next((one for one in brains if holder.endswith(f":{one.home.absolute()}")), None)
+        return next((brain for brain in brains if holder.endswith(f":{brain.home.absolute()}")), None)
     return None
 
 
@@ -209,7 +209,7 @@ def until(true: Callable[[], Any], what: str) -> Any:
     """Other processes have no event that we could await; this ends as soon as it is so."""
     limit = time.monotonic() + LIMIT_S
     while time.monotonic() < limit:
-        if found := true():
-            return found
+        if result := true():
+            return result
         time.sleep(0.1)
     raise AssertionError(f"not within {LIMIT_S} s: {what}")

@@ -94,9 +94,11 @@ def run_point(point: dict[str, Any]) -> dict[str, Any]:
     from penstock.policy.presets import policy
     from penstock.sim.scenario import run, yardstick
 
-    found = jobs(point["trace"], point["unseen"], point["half"])
-    nodes = point["nodes"] or nodes_for_load(found)
-    scenario = yardstick(found, nodes, costs=point["costs"], knowledge=point["knowledge"], zones=zones(point, found))
+    trace_jobs = jobs(point["trace"], point["unseen"], point["half"])
+    nodes = point["nodes"] or nodes_for_load(trace_jobs)
+    scenario = yardstick(
+        trace_jobs, nodes, costs=point["costs"], knowledge=point["knowledge"], zones=zones(point, trace_jobs)
+    )
     result, engine = run(scenario, policy(point["policy"], point["knob"], scenario.jobs))
     cost = result.cloud_cost + DEFERRED_PER_GPU_HOUR * result.deferred_gpu_hours
     shown = ("mean_delay_h", "p99_delay_h", "max_delay_h", "moves", "cloud_jobs", "utilisation", "jobs_per_cpu_s",
@@ -113,34 +115,34 @@ def jobs(trace: str, unseen: bool, half: bool) -> Any:
     from penstock.sim.traces.trace import read
 
     if trace == "generated":
-        found = list(generate(20_000).jobs)
+        trace_jobs = list(generate(20_000).jobs)
     else:
-        found = checkpointed(read(str(SHARED / "data" / "traces" / f"{trace}.csv.gz")).jobs)
+        trace_jobs = checkpointed(read(str(SHARED / "data" / "traces" / f"{trace}.csv.gz")).jobs)
     if unseen:
-        first, last = found[0].submit_at, found[-1].submit_at
-        found = [job for job in found if job.submit_at >= first + (last - first) * 2 // 3]
+        first, last = trace_jobs[0].submit_at, trace_jobs[-1].submit_at
+        trace_jobs = [job for job in trace_jobs if job.submit_at >= first + (last - first) * 2 // 3]
     if half:
-        without = [uniform("checkpoints", job.id) < 0.5 for job in found]
-        found = [
+        without = [uniform("checkpoints", job.id) < 0.5 for job in trace_jobs]
+        trace_jobs = [
             replace(job, spec=replace(job.spec, checkpoint_every_ms=None)) if no else job
-            for job, no in zip(found, without, strict=True)
+            for job, no in zip(trace_jobs, without, strict=True)
         ]
-    return found
+    return trace_jobs
 
 
-def nodes_for_load(found: Any) -> int:
+def nodes_for_load(trace_jobs: Any) -> int:
     from penstock.sim.traces.generate import nodes_for
     from penstock.sim.traces.trace import Trace
 
-    return nodes_for(Trace(tuple(found), {}))
+    return nodes_for(Trace(tuple(trace_jobs), {}))
 
 
-def zones(point: dict[str, Any], found: Any) -> Any:
+def zones(point: dict[str, Any], trace_jobs: Any) -> Any:
     if point["costs"] != "l2" or not (SHARED / "data" / "spot").is_dir():
         return None
     from penstock.sim.engine.spot import recorded_zones
 
-    until = 2 * (found[-1].submit_at + max(job.run_ms for job in found))
+    until = 2 * (trace_jobs[-1].submit_at + max(job.run_ms for job in trace_jobs))
     return recorded_zones(str(SHARED / "data" / "spot"), "2023-02-15", 1, until)
 
 
@@ -149,9 +151,11 @@ def bound_of(point: dict[str, Any]) -> Any:
     from penstock.sim.analysis.compare import Case, measure
     from penstock.sim.scenario import yardstick
 
-    found = jobs(point["trace"], point["unseen"], point["half"])
-    nodes = point["nodes"] or nodes_for_load(found)
-    scenario = yardstick(found, nodes, costs=point["costs"], knowledge=point["knowledge"], zones=zones(point, found))
+    trace_jobs = jobs(point["trace"], point["unseen"], point["half"])
+    nodes = point["nodes"] or nodes_for_load(trace_jobs)
+    scenario = yardstick(
+        trace_jobs, nodes, costs=point["costs"], knowledge=point["knowledge"], zones=zones(point, trace_jobs)
+    )
     case = Case(point["trace"], scenario, nodes, point["costs"], point["knowledge"])
     (compared,) = measure([case], [], workers=1)
     return compared.bound

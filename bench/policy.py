@@ -62,15 +62,15 @@ def says(words: str) -> None:
 def show(args: argparse.Namespace) -> None:
     how = "compiled" if args.compiled else "plain"
     print(f"{how}, Python {platform.python_version()}, {platform.machine()}, load {os.getloadavg()[0]:.1f}", flush=True)
-    found = run_apart("verdicts", 1 if args.fast else 4)
-    print(f"{found['rules']} rules, {found['offers']} offers: {found['per_s']:,} verdicts per CPU-second, "
-          f"{found['conditions_per_s']:,} conditions", flush=True)  # fmt: skip
-    found = run_apart("decisions", 2_000 if args.fast else 10_000)
-    print(f"{found['jobs']:,} jobs, {FEW_RULES} rules: {found['without_s']:.2f} CPU-s without a policy, "
-          f"{found['with_s']:.2f} with it: {found['ratio']:.3f} times", flush=True)  # fmt: skip
-    found = run_apart("diff", args.jobs or (4_000 if args.fast else 80_000))
-    print(f"policy diff of {found['jobs']:,} jobs: {found['seconds']:.0f} s, {found['cpu_s_per_10k']:.1f} CPU-s for "
-          f"10,000 jobs under both policies, {found['peak_mb']:,} MB in each process")  # fmt: skip
+    result = run_apart("verdicts", 1 if args.fast else 4)
+    print(f"{result['rules']} rules, {result['offers']} offers: {result['per_s']:,} verdicts per CPU-second, "
+          f"{result['conditions_per_s']:,} conditions", flush=True)  # fmt: skip
+    result = run_apart("decisions", 2_000 if args.fast else 10_000)
+    print(f"{result['jobs']:,} jobs, {FEW_RULES} rules: {result['without_s']:.2f} CPU-s without a policy, "
+          f"{result['with_s']:.2f} with it: {result['ratio']:.3f} times", flush=True)  # fmt: skip
+    result = run_apart("diff", args.jobs or (4_000 if args.fast else 80_000))
+    print(f"policy diff of {result['jobs']:,} jobs: {result['seconds']:.0f} s, {result['cpu_s_per_10k']:.1f} CPU-s for "
+          f"10,000 jobs under both policies, {result['peak_mb']:,} MB in each process")  # fmt: skip
 
 
 def run_apart(point: str, given: int) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def verdicts(shapes: int) -> dict[str, Any]:
     ]
     assert rules.verdict(asked[0]).allowed  # compiled from here on
     began = time.process_time()
-    allowed = sum(rules.verdict(one).allowed for one in asked)
+    allowed = sum(rules.verdict(candidate).allowed for candidate in asked)
     seconds = time.process_time() - began
     assert allowed == len(asked)
     per_s = len(asked) / seconds
@@ -150,9 +150,9 @@ def diff(jobs: int) -> dict[str, Any]:
     setting = policy_diff.Setting(scenario, knowledge="e2")
     began = time.perf_counter()
     sides = policy_diff.Side("old", old), policy_diff.Side("new", new, (("org", cap, None),))
-    found = policy_diff.diff(setting, *sides, advance=progress(2 * jobs))
+    compared = policy_diff.diff(setting, *sides, advance=progress(2 * jobs))
     seconds, used = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert found.jobs == jobs
+    assert compared.jobs == jobs
     cpu_s = used.ru_utime + used.ru_stime
     return {
         "jobs": jobs,
@@ -164,14 +164,14 @@ def diff(jobs: int) -> dict[str, Any]:
 
 def progress(total: int) -> Callable[[int], None]:
     """Says every tenth of the way."""
-    done = told = 0
+    done = tenths = 0
 
     def advance(more: int) -> None:
-        nonlocal done, told
+        nonlocal done, tenths
         done += more
-        if done * 10 // total > told:
-            told = done * 10 // total
-            says(f"  policy diff: {told * 10} %")
+        if done * 10 // total > tenths:
+            tenths = done * 10 // total
+            says(f"  policy diff: {tenths * 10} %")
 
     return advance
 

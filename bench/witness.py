@@ -45,8 +45,8 @@ def alone(file: int) -> bool:
 
 
 def tell(file: int, what: str, **more: object) -> None:
-    said = {"what": what, "at": int(time.time() * 1000), "attempt": os.environ["PENSTOCK_ATTEMPT"], **more}
-    os.write(file, (json.dumps(said) + "\n").encode())
+    entry = {"what": what, "at": int(time.time() * 1000), "attempt": os.environ["PENSTOCK_ATTEMPT"], **more}
+    os.write(file, (json.dumps(entry) + "\n").encode())
 
 
 def _told(*_: object) -> None:
