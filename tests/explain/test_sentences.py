@@ -424,9 +424,9 @@ def test_every_reason_is_told_here() -> None:
 def test_no_sentence_has_one_of_many_or_an_instant_that_never_comes(kind: type) -> None:
     @settings(max_examples=20)
     @given(made(kind))
-    def is_well_formed(why: Any) -> None:
+    def told(why: Any) -> None:
         text = sentence(why, Say("USD", NEVER))
         assert not re.search(r"(?<![\d.,])1 (GPUs|jobs)\b|(?<![\d.,])[02-9] (GPU|job)\b", text), text
         assert f"{NEVER // (24 * HOUR)}" not in text, text
 
-    is_well_formed()
+    told()

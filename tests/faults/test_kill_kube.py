@@ -28,10 +28,10 @@ class Seen(Witness):
         what["metadata"]["resourceVersion"] = str(self.revision)
         self.hear(PODS if "containers" in what["spec"] else JOBS, "DELETED" if gone else "MODIFIED", what)
 
-    def pod(self, attempt: str, phase: str, name: str = "", *, told: bool = False) -> None:
+    def pod(self, attempt: str, phase: str, name: str = "", *, terminating: bool = False) -> None:
         name = name or f"pod-{attempt}"
         state = {"startedAt": "2026-11-16T10:00:00Z"} if phase != "Pending" else {}
-        ending = {"deletionTimestamp": "2026-11-16T10:00:05Z"} if told else {}
+        ending = {"deletionTimestamp": "2026-11-16T10:00:05Z"} if terminating else {}
         self.sees(
             {
                 "metadata": {
@@ -112,11 +112,11 @@ def test_what_ends_well_only_after_it_was_told_to_end_is_not_done(witness: Seen)
         witness.bound(attempt)
         witness.execution(attempt)
     witness.pod("j0.1", "Running")
-    witness.pod("j0.1", "Running", told=True)
-    witness.pod("j0.1", "Succeeded", told=True)
+    witness.pod("j0.1", "Running", terminating=True)
+    witness.pod("j0.1", "Succeeded", terminating=True)
     witness.pod("j0.2", "Running")
     witness.pod("j0.2", "Succeeded")
-    witness.pod("j0.2", "Succeeded", told=True)
+    witness.pod("j0.2", "Succeeded", terminating=True)
     assert witness.succeeded("train") == 1
     assert list(witness.doubled()) == []
     witness.pod("j0.3", "Running")
