@@ -20,8 +20,8 @@ NODE = "j1.1/n0"
 
 
 def claim(uid: str = "u1", node: str = NODE, kind: str = "claim", made_s: int = 100, **more: Any) -> Rented:
-    fields: dict[str, Any] = {"name": f"penstock-{uid}", "ends_at": (made_s + 30) * 1000, "pool": "", **more}
-    return Rented(uid=uid, kind=kind, node=node, made_at=made_s * 1000, **fields)
+    said: dict[str, Any] = {"name": f"penstock-{uid}", "ends_at": (made_s + 30) * 1000, "pool": "", **more}
+    return Rented(uid=uid, kind=kind, node=node, made_at=made_s * 1000, **said)
 
 
 def lease(deadline_s: int = 130) -> Lease:
@@ -64,21 +64,21 @@ def test_an_orphan_that_the_bench_made_may_be_there_until_it_is_swept_and_nothin
     witness.planted["penstock-u1"] = 0.0
     assert unpaid(never, never, now_s=5, witness=witness) == []
     assert unpaid(never, never, now_s=SWEPT_S + 4, witness=witness) == []
-    errors = unpaid(never, never, now_s=SWEPT_S + 6, witness=witness)
-    assert errors == [f"claim penstock-u1 of {NODE} is there, and was not swept"]
+    found = unpaid(never, never, now_s=SWEPT_S + 6, witness=witness)
+    assert found == [f"claim penstock-u1 of {NODE} is there, and was not swept"]
 
 
 def test_a_node_that_is_rented_twice_is_found_and_its_claim_and_node_are_one() -> None:
     assert list(_twice([claim(), claim("u2", kind="Node")])) == []
-    errors = list(_twice([claim(), claim("u2")]))
-    assert errors == [("doubled", f"{NODE} is rented twice: as claim penstock-u1 and penstock-u2")]
+    found = list(_twice([claim(), claim("u2")]))
+    assert found == [("doubled", f"{NODE} is rented twice: as claim penstock-u1 and penstock-u2")]
 
 
 def test_a_claim_of_somebody_else_that_is_told_to_go_was_adopted() -> None:
     stays, goes = {"metadata": {"name": "a"}}, {"metadata": {"name": "b", "deletionTimestamp": "1970-01-01T00:01:40Z"}}
     assert list(_adopted(["a"], [stays, goes])) == []
-    errors = [words for _, words in _adopted(["a", "b", "c"], [stays, goes])]
-    assert errors == [f"claim {name} is somebody else's, and was adopted: it was told to go" for name in "bc"]
+    found = [words for _, words in _adopted(["a", "b", "c"], [stays, goes])]
+    assert found == [f"claim {name} is somebody else's, and was adopted: it was told to go" for name in "bc"]
 
 
 def test_an_end_later_than_what_is_held_or_sooner_than_what_is_counted_on_is_found() -> None:
