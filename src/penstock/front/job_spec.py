@@ -218,11 +218,11 @@ def pods_at_once(job: Json) -> int:
 class Annotations:
     """The annotations that people write, parsed by the same rules as sites files and job files."""
 
-    def __init__(self, said: Json) -> None:
-        self.said = said
+    def __init__(self, written: Json) -> None:
+        self.written = written
 
     def text(self, key: str) -> str:
-        return str(self.said.get(key, "")).strip()
+        return str(self.written.get(key, "")).strip()
 
     def read(self, key: str, kind: type, make: Callable[[Any], T], missing: T | None) -> Any:
         text = self.text(key)
