@@ -41,7 +41,7 @@ class Inbox:
         if waiting := too_early(facts):
             self.facts.extend(waiting)
             facts = [fact for fact in facts if fact not in waiting]
-        if not self.asks:
+        if not self.asks:  # `take_asks` comes first, and took them all
             self.filled.clear()
         return facts
 
