@@ -461,20 +461,22 @@ def _kueues(options: Options, file: SitesFile) -> "list[KueueWorkloads]":
         from penstock.front.kueue.workloads import KueueCluster, KueueWorkloads
         from penstock.kube.access import connect
 
-    own = {said.manager: site for site, said in file.queues if not said.cluster}
+    own = {queue.manager: site for site, queue in file.queues if not queue.cluster}
     return [
         KueueWorkloads(
-            KueueCluster(said.name, connect(said.access), said.check, said.namespaces, own.get(said.name, ""))
+            KueueCluster(
+                manager.name, connect(manager.access), manager.check, manager.namespaces, own.get(manager.name, "")
+            )
         )
-        for said in file.kueue
+        for manager in file.kueue
     ]
 
 
 def _elsewhere(file: SitesFile, homes: "Sequence[HomeJobs]") -> "list[ExecutionCluster]":
     """The other clusters, where attempts of home Jobs run."""
     doors = [home.site for home in homes]
-    clusters = [(site, said) for site, said in file.kubernetes if site not in doors] if homes else []
-    return [execution_cluster(file, site, said) for site, said in clusters]
+    clusters = [(site, cluster) for site, cluster in file.kubernetes if site not in doors] if homes else []
+    return [execution_cluster(file, site, cluster) for site, cluster in clusters]
 
 
 def _say_how_jobs_run(options: Options, file: SitesFile) -> None:

@@ -130,7 +130,7 @@ class Document:
 
     def _called(self, place: str) -> str:
         """Names of the enclosing things, like ` (lab/spot)`."""
-        parts = [place[: found.end()] for found in re.finditer(r"\]", place)]
+        parts = [place[: bracket.end()] for bracket in re.finditer(r"\]", place)]
         names = [self.texts[f"{part}.name"] for part in parts if f"{part}.name" in self.texts]
         return f" ({_bare('/'.join(names))})" if names else ""
 
@@ -229,19 +229,19 @@ def _plain_node(node: yaml.Node, page: Document, place: str, seen: set[int]) -> 
 
 
 def _plain_keys(node: yaml.MappingNode, page: Document, place: str, seen: set[int]) -> dict[str, object]:
-    found: dict[str, object] = {}
+    table: dict[str, object] = {}
     for key, content in node.value:
         if not isinstance(key, yaml.ScalarNode):
             page.report(place, "a key must be a word")
             continue
         inner = f"{place}.{key.value}" if place else str(key.value)
         line = key.start_mark.line + 1
-        if key.value in found:
+        if key.value in table:
             page.report(inner, f"this key is here twice; the second is in line {line}")
             continue
         page.lines[inner] = line
-        found[key.value] = _plain_node(content, page, inner, seen)
-    return found
+        table[key.value] = _plain_node(content, page, inner, seen)
+    return table
 
 
 def unknown(what: str, word: str, known: Iterable[str], near: str | None = None) -> str:

@@ -162,10 +162,10 @@ def _sent_along(work: Work, earlier: Earlier) -> Work:
     if not text and annotations.EARLIER not in work.manifest:
         return work
     manifest = copy.deepcopy(parsed(work.manifest))
-    said = job_in(manifest)["metadata"].setdefault("annotations", {})
-    said.pop(annotations.EARLIER, None)
+    notes = job_in(manifest)["metadata"].setdefault("annotations", {})
+    notes.pop(annotations.EARLIER, None)
     if text:
-        said[annotations.EARLIER] = text
+        notes[annotations.EARLIER] = text
     return replace(work, manifest=json.dumps(manifest, sort_keys=True))
 
 

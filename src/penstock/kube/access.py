@@ -248,7 +248,7 @@ def _with_login(user: "User") -> "User":
     from lightkube.config.models import NameValue
     from msgspec.structs import replace
 
-    said = {"apiVersion": user.exec.apiVersion, "kind": "ExecCredential", "spec": {"interactive": False}}
-    told = [*(user.exec.env or ()), NameValue("KUBERNETES_EXEC_INFO", json.dumps(said))]
+    request = {"apiVersion": user.exec.apiVersion, "kind": "ExecCredential", "spec": {"interactive": False}}
+    told = [*(user.exec.env or ()), NameValue("KUBERNETES_EXEC_INFO", json.dumps(request))]
     version = f"{LOGIN}/v1beta1" if user.exec.apiVersion == f"{LOGIN}/v1" else user.exec.apiVersion
     return replace(user, exec=replace(user.exec, apiVersion=version, env=told))

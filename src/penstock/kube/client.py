@@ -421,8 +421,8 @@ def _decoded(content: bytes) -> Any:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
-    said = headers.get("Retry-After", "1")
-    return float(said) if said.isdigit() else 1.0
+    seconds = headers.get("Retry-After", "1")
+    return float(seconds) if seconds.isdigit() else 1.0
 
 
 def _refusal(code: int, content: bytes, verb: str, resource: str) -> KubeError:

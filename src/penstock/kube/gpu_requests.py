@@ -55,7 +55,7 @@ def _of_container(container: Json) -> Requests:
     """Limits, which for GPUs must equal requests; some manifests have only the latter in stored form."""
     resources = part(container, "resources")
     asked = {**part(resources, "requests"), **part(resources, "limits")}
-    return Counter({key: whole(said, key) for key, said in asked.items() if gpu_models.is_gpu(key)})
+    return Counter({key: whole(quantity, key) for key, quantity in asked.items() if gpu_models.is_gpu(key)})
 
 
 def profile_of(resource: str) -> str:
@@ -76,11 +76,11 @@ def pods_at_once(spec: Json) -> int:
     return min(at_once, whole(_or(spec.get("completions"), at_once), "spec.completions"))
 
 
-def whole(said: Any, what: str) -> int:
-    if isinstance(said, bool) or not re.fullmatch("[0-9]{1,9}", str(said), re.ASCII):
-        raise NotWhole(what, said)
-    return int(said)
+def whole(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not re.fullmatch("[0-9]{1,9}", str(value), re.ASCII):
+        raise NotWhole(what, value)
+    return int(value)
 
 
-def _or(said: Any, missing: int) -> Any:
-    return missing if said is None else said
+def _or(value: Any, missing: int) -> Any:
+    return missing if value is None else value

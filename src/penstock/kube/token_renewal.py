@@ -75,10 +75,10 @@ def read_token(token: str) -> BoundToken | None:
     """None: it is no service account's, or it never ends."""
     try:
         middle = token.split(".")[1]
-        said = json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))
-        subject = str(said["sub"])
+        claims = json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))
+        subject = str(claims["sub"])
         namespace, account = subject.removeprefix(SUBJECT).split(":")
-        begins, ends = float(said["iat"]), float(said["exp"])
+        begins, ends = float(claims["iat"]), float(claims["exp"])
     except (IndexError, KeyError, TypeError, ValueError, binascii.Error):
         return None
     return BoundToken(namespace, account, begins, ends) if subject.startswith(SUBJECT) else None

@@ -63,7 +63,7 @@ def counts_at_end(job: Obj, pods: Sequence[Obj], phase: SeenPhase) -> PodCounts:
 def _said_at_end(job: Obj, phase: SeenPhase) -> Obj:
     """The cluster's words about its end; none yet if its pods were faster."""
     kinds = ("Complete", "SuccessCriteriaMet") if phase == "done" else ("Failed", "FailureTarget")
-    words = next((found for kind in kinds if (found := condition(job, kind)) is not None), None)
+    words = next((met for kind in kinds if (met := condition(job, kind)) is not None), None)
     return words or (SUCCEEDED if phase == "done" else {})
 
 

@@ -33,17 +33,17 @@ async def provide(here: Connection, execution: Execution) -> None:
     began_at = since
     while written.awaits_nodes(execution.job) and execution.name in here.executions.by_name:
         execution.news.clear()
-        found = await _answer(here, execution)
-        if found is None:
+        answer = await _answer(here, execution)
+        if answer is None:
             await here.change(execution, partial(_released, here))
             return
-        if found.words != told.words:
-            here.say(e.AttemptQueued(here.clock(), execution.attempt, found.words))
-        if found.kind != told.kind:
+        if answer.words != told.words:
+            here.say(e.AttemptQueued(here.clock(), execution.attempt, answer.words))
+        if answer.kind != told.kind:
             since = here.clock()
-        told = found
-        if here.clock() >= _until(here, found, began_at, since):
-            await _refuse(here, execution, found)
+        told = answer
+        if here.clock() >= _until(here, answer, began_at, since):
+            await _refuse(here, execution, answer)
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(waits[0]):
@@ -51,11 +51,11 @@ async def provide(here: Connection, execution: Execution) -> None:
         waits = waits[1:] or waits
 
 
-def _until(here: Connection, found: Answer, began_at: Instant, since: Instant) -> Instant:
+def _until(here: Connection, answer: Answer, began_at: Instant, since: Instant) -> Instant:
     """How long it may go on saying so."""
-    if found.final:
+    if answer.final:
         return since
-    return began_at + here.settings.scale_ms if found.kind == "coming" else since + here.settings.no_node_ms
+    return began_at + here.settings.scale_ms if answer.kind == "coming" else since + here.settings.no_node_ms
 
 
 def _released(here: Connection, job: Obj) -> Obj | None:
@@ -102,13 +102,13 @@ def _own(here: Connection, execution: Execution, request: Obj) -> Obj:
     return request
 
 
-async def _refuse(here: Connection, execution: Execution, found: Answer) -> None:
+async def _refuse(here: Connection, execution: Execution, answer: Answer) -> None:
     """The start's answer is read from the Job, also by a control plane that restarts."""
-    note = {annotations.OBSTACLE: "unfit"} if found.kind == "impossible" else {}
-    if found.kind in CLOSED_MS:
-        note = {annotations.SHORTAGE: found.kind}
-    words = found.words
-    if found.kind == "coming":
+    note = {annotations.OBSTACLE: "unfit"} if answer.kind == "impossible" else {}
+    if answer.kind in CLOSED_MS:
+        note = {annotations.SHORTAGE: answer.kind}
+    words = answer.words
+    if answer.kind == "coming":
         words = f"no nodes within {here.settings.scale_ms // SECOND} s: {words}"
     change = {"metadata": {"annotations": note}}
     await here.change(execution, lambda job: change if note and written.awaits_nodes(job) else None)

@@ -114,8 +114,8 @@ class FolderClaim:
             os.close(file)
 
     def _identity(self) -> str:
-        found = os.fstat(self._lock_file())
-        return f"{found.st_ino}:{found.st_ctime_ns}"
+        lock_stat = os.fstat(self._lock_file())
+        return f"{lock_stat.st_ino}:{lock_stat.st_ctime_ns}"
 
     def _lock_file(self) -> int:
         if self.lock is None:

@@ -380,8 +380,8 @@ class LocalStore:
         return self.folder / "nodes" / safe_name(node)
 
     def nodes(self) -> dict[str, Path]:
-        found = {str(self.node_of(folder).get("node", "")): folder for folder in self._all_nodes()}
-        return {name: folder for name, folder in found.items() if name}
+        folders = {str(self.node_of(folder).get("node", "")): folder for folder in self._all_nodes()}
+        return {name: folder for name, folder in folders.items() if name}
 
     def node_of(self, folder: Path) -> Record:
         """A rented node's life; empty if it has none, or nobody can tell, which `damages` then says."""
@@ -511,8 +511,8 @@ class LocalStore:
     def deadline(self, folder: Path) -> Record:
         """As we last wrote it. What somebody else wrote says nothing: the next one that we write counts."""
         try:
-            found = checked(f"{folder}/deadline.json")
-            return opened(self.key, folder.name, found) if found else {}
+            record = checked(f"{folder}/deadline.json")
+            return opened(self.key, folder.name, record) if record else {}
         except DamagedFile as damaged:
             self.damages[_name(folder)] = str(damaged)
             return {"at": NEVER, "boot_ms": None}

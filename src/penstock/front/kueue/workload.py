@@ -24,8 +24,8 @@ End: TypeAlias = Literal["done", "failed"]
 def condition(workload: Json, kind: str) -> Json:
     """The condition if it is true; otherwise empty."""
     conditions = parts(part(workload, "status"), "conditions")
-    found = [row for row in conditions if row.get("type") == kind and row.get("status") == "True"]
-    return found[0] if found else {}
+    met = [row for row in conditions if row.get("type") == kind and row.get("status") == "True"]
+    return met[0] if met else {}
 
 
 def is_finished(workload: Json) -> bool:

@@ -131,9 +131,9 @@ def work_of(workload: Json, own: int) -> Work:
 
 def reference_in(work: Work) -> Json:
     """What `work_of` wrote, as a Workload's metadata has it."""
-    said = json.loads(work.manifest)
-    owner = {**said["owner"], "controller": True}
-    return {"metadata": {"name": said["workload"], "namespace": said["namespace"], "ownerReferences": [owner]}}
+    manifest = json.loads(work.manifest)
+    owner = {**manifest["owner"], "controller": True}
+    return {"metadata": {"name": manifest["workload"], "namespace": manifest["namespace"], "ownerReferences": [owner]}}
 
 
 def _as_job(owner: Json, gpus: int, mig: str) -> Json:

@@ -167,7 +167,7 @@ class KueueWorkloads:
 
 def worth_keeping(workload: Json) -> Json:
     """Without the fields' writers."""
-    metadata = {key: found for key, found in part(workload, "metadata").items() if key != "managedFields"}
+    metadata = {key: content for key, content in part(workload, "metadata").items() if key != "managedFields"}
     return {**workload, "metadata": metadata}
 
 

@@ -47,12 +47,14 @@ APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"  #: repeats 
 
 def ordinary(job: Json) -> Json:
     """The Job's manifest without anything that we or the cluster added."""
-    metadata = {key: found for key, found in part(job, "metadata").items() if key not in WRITTEN}
+    metadata = {key: content for key, content in part(job, "metadata").items() if key not in WRITTEN}
     queue = kueue.queue_of(metadata)
     metadata["labels"] = _theirs(part(metadata, "labels")) | ({kueue.QUEUE: queue} if queue else {})
     metadata["annotations"] = _theirs(part(metadata, "annotations"))
     metadata.pop("generateName", None)
-    spec = {key: found for key, found in part(job, "spec").items() if key not in ("managedBy", "suspend", "selector")}
+    spec = {
+        key: content for key, content in part(job, "spec").items() if key not in ("managedBy", "suspend", "selector")
+    }
     if is_suspended_by_user(job):
         spec["suspend"] = True
     template = dict(part(spec, "template"))

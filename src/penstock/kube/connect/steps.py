@@ -170,29 +170,29 @@ def _at(block: SiteBlock, used: Path, folder: Path) -> SiteBlock:
 
 
 def missing(survey: Survey, wanted: Wanted, block: SiteBlock) -> list[str]:
-    said = [f"This login may not look at {what}, so nothing is known of it." for what in survey.unseen]
+    sentences = [f"This login may not look at {what}, so nothing is known of it." for what in survey.unseen]
     if version_of(survey.version) < OLDEST:
-        said.append(f"The cluster is {survey.version}; Penstock needs Kubernetes 1.32 or newer.")
+        sentences.append(f"The cluster is {survey.version}; Penstock needs Kubernetes 1.32 or newer.")
     if not survey.gpus and not wanted.rent:
-        said.append(_no_gpus(survey))
+        sentences.append(_no_gpus(survey))
     for kind in survey.gpus:
-        said += _of_kind(kind, block)
+        sentences += _of_kind(kind, block)
     if survey.has_kueue and wanted.role != "look":
-        said.append(
+        sentences.append(
             "Kueue keeps quota here: write the LocalQueue under `kubernetes.queue` of each offer, unless the namespace"
             " has a LocalQueue `default`."
         )
     if wanted.role == "home" and not survey.policies:
-        said.append(
+        sentences.append(
             "The admission policies are not there, so anybody may write another user's name on a Job: apply what"
             " `penstock manifests admission` prints."
         )
     if wanted.role == "act" and not block.namespaces:
-        said.append(
+        sentences.append(
             "Home Jobs come here only from namespaces with a map: run this again with --also NAMESPACE, or write"
             " `maps.namespaces`."
         )
-    return said
+    return sentences
 
 
 def _no_gpus(survey: Survey) -> str:
@@ -214,14 +214,16 @@ def _of_kind(kind: GpuNodes, block: SiteBlock) -> list[str]:
         verb = "has" if one else "have"
         taints = ", ".join(kind.fenced_by)
         return [f"{what} {verb} the taint {taints}: write an offer with a toleration if Penstock may use them."]
-    said = []
+    sentences = []
     if not kind.model:
-        said.append(f"No label names the GPU model of {what}: write it under `gpu`, or install GPU feature discovery.")
+        sentences.append(
+            f"No label names the GPU model of {what}: write it under `gpu`, or install GPU feature discovery."
+        )
     if kind.mig and block.price:
-        said.append(
+        sentences.append(
             f"The price of a MIG slice ({kind.mig}) is written as that of a whole GPU: write what a slice costs."
         )
-    return said
+    return sentences
 
 
 def version_of(text: str) -> tuple[int, int]:
