@@ -15,7 +15,7 @@ from penstock.drivers.attempt_facts import Reported
 from penstock.drivers.driver import Unreachable
 from penstock.drivers.kubernetes.inventory import held, hostname, name_of, requested, usable
 from penstock.drivers.kubernetes.pod_logs import PodLog
-from penstock.drivers.kubernetes.pods import End, Scaling, Trouble, has_succeeded, is_active, said
+from penstock.drivers.kubernetes.pods import End, Scaling, Trouble, annotation_of, has_succeeded, is_active
 from penstock.drivers.kubernetes.tasks import cancel_all
 from penstock.drivers.running_pods import RunningPods
 from penstock.kube import annotations
@@ -93,16 +93,16 @@ class Execution:
 
     @property
     def attempt(self) -> str:
-        return said(self.job, annotations.ATTEMPT)
+        return annotation_of(self.job, annotations.ATTEMPT)
 
     @property
     def forgotten(self) -> bool:
-        return bool(said(self.job, annotations.FORGOTTEN))
+        return bool(annotation_of(self.job, annotations.FORGOTTEN))
 
     @property
     def kept_ms(self) -> Millis:
-        began_with = int(said(self.job, annotations.RESUME) or 0)
-        speed = int(said(self.job, annotations.SPEED) or PERMILLE)
+        began_with = int(annotation_of(self.job, annotations.RESUME) or 0)
+        speed = int(annotation_of(self.job, annotations.SPEED) or PERMILLE)
         return progress.kept_ms(self.log.marks, began_with, speed)
 
     @property
@@ -231,7 +231,7 @@ class ExecutionCache:
         execution = self.by_name.get(name)
         if execution is None:
             execution = self.by_name[name] = Execution(
-                job, self.make_log(said(job, annotations.ATTEMPT), pods_at_once(job["spec"]))
+                job, self.make_log(annotation_of(job, annotations.ATTEMPT), pods_at_once(job["spec"]))
             )
             execution.pods = self.waiting_pods.pop(name, {})
         elif job["metadata"]["uid"] != execution.job["metadata"]["uid"] or is_newer(job, execution.job):

@@ -73,7 +73,7 @@ def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished:
     """How it ended; None while it has not. `pods`: succeeded ones as first seen so. `there`: all nodes' names, None if
     unknown. `finished`: its log said that the last step is done.
     """
-    ending, words = said(job, annotations.ENDING), said(job, annotations.WORDS)
+    ending, words = annotation_of(job, annotations.ENDING), annotation_of(job, annotations.WORDS)
     began = has_begun(job, pods)
     complete, failed = condition(job, "Complete"), condition(job, "Failed")
     if (complete or ending or failed) and _all_ended_well(job, pods):
@@ -188,7 +188,7 @@ def _has_no_node(pod: Obj) -> bool:
 
 def is_batch(job: Obj) -> bool:
     """True if the cluster replaces a lost pod, and the others go on."""
-    return bool(said(job, annotations.REPLACES_PODS))
+    return bool(annotation_of(job, annotations.REPLACES_PODS))
 
 
 def _age(pod: Obj) -> tuple[str, str]:
@@ -203,7 +203,7 @@ def is_own_deadline(job: Obj) -> bool:
 
 def own_deadline(job: Obj) -> int | None:
     """Seconds of its run time that the user allows this attempt; None: any."""
-    text = said(job, annotations.OWN_DEADLINE)
+    text = annotation_of(job, annotations.OWN_DEADLINE)
     return int(text) if text else None
 
 
@@ -330,7 +330,7 @@ def _waiting(reason: str, message: str, node: str) -> Trouble | None:
 # --- small ones ------------------------------------------------------------------------------------------------------
 
 
-def said(job: Obj, name: str) -> str:
+def annotation_of(job: Obj, name: str) -> str:
     """One of our annotations; empty if it is not set."""
     return str((job["metadata"].get("annotations") or {}).get(name, ""))
 

@@ -17,7 +17,7 @@ from penstock.drivers.kubernetes import provisioning_request as written
 from penstock.drivers.kubernetes import terminate
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.connection import Connection
-from penstock.drivers.kubernetes.pods import said
+from penstock.drivers.kubernetes.pods import annotation_of
 from penstock.drivers.kubernetes.provisioning_request import Answer
 from penstock.drivers.kubernetes.scaling import CLOSED_MS
 from penstock.kube import annotations, errors
@@ -120,7 +120,7 @@ async def _refuse(here: Connection, execution: Execution, answer: Answer) -> Non
 
 async def remove(here: Connection, execution: Execution) -> None:
     """Its attempt is over: nodes that are still to come are not wanted. What fails here, the sweep does."""
-    if said(execution.job, annotations.PROVISIONING):
+    if annotation_of(execution.job, annotations.PROVISIONING):
         with suppress(errors.KubeError):
             await _delete(here, execution.name, execution.namespace)
 

@@ -101,7 +101,7 @@ def _is_past(workload: Json, entry: AdmissionTerms) -> bool:
     """A stop of this attempt came first, or a later attempt is bound."""
     there = w.attempt_of(workload)
     if there == entry.attempt:
-        return bool(w.said(workload, annotations.ENDING))
+        return bool(w.annotation_of(workload, annotations.ENDING))
     same_job = job_of(there) == job_of(entry.attempt)
     return same_job and attempt_number(there) > attempt_number(entry.attempt)
 

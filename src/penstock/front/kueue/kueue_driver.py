@@ -96,7 +96,9 @@ class KueueDriver(BaseDriver):
                 case steps.Over():
                     self._say_over(workload, ask, step)
                     return
-                case steps.Runs() if workload is not None and w.said(workload, annotations.STARTED) == ask.attempt:
+                case steps.Runs() if (
+                    workload is not None and w.annotation_of(workload, annotations.STARTED) == ask.attempt
+                ):
                     self.running[target.key] = ask.attempt
                     return
                 case steps.Wait():
@@ -218,7 +220,7 @@ class KueueDriver(BaseDriver):
             self.say(e.AttemptStopped(self.clock(), attempt, 0))
             return
         async with self._asking():
-            if not w.said(workload, annotations.ENDING):
+            if not w.annotation_of(workload, annotations.ENDING):
                 workload = await self._patch(workload, {"metadata": {"annotations": {annotations.ENDING: "stopped"}}})
             if w.check_state(workload, self.home.check) == w.READY and w.has_quota(workload):
                 workload = await self._set_check(workload, w.RETRY, f"Penstock stopped {attempt}")
@@ -245,7 +247,7 @@ class KueueDriver(BaseDriver):
         self.say(attempt_facts.ended(self.clock(), seen.attempt, seen.phase, 0, seen.detail))
 
     def _is_here(self, workload: Json) -> bool:
-        return w.said(workload, annotations.OFFER) in {offer.id for offer in self.site.offers}
+        return w.annotation_of(workload, annotations.OFFER) in {offer.id for offer in self.site.offers}
 
     async def look(self) -> SiteInventory:
         await self._in_step()
@@ -372,7 +374,10 @@ def seen_attempt(workload: Json, check: str) -> SeenAttempt | None:
     attempt = w.attempt_of(workload)
     if not attempt:
         return None
-    began, ending = w.said(workload, annotations.STARTED) == attempt, w.said(workload, annotations.ENDING)
+    began, ending = (
+        w.annotation_of(workload, annotations.STARTED) == attempt,
+        w.annotation_of(workload, annotations.ENDING),
+    )
     runs = w.check_state(workload, check) == w.READY and w.has_quota(workload)
     if w.owner_is_gone(workload):  # the controller cancels its job, and the engine then stops this attempt
         return SeenAttempt(attempt, "stopped" if ending else "running", detail="its owner was deleted")
