@@ -74,7 +74,7 @@ def untrue(figures: Figures) -> list[str]:
 
 def ask_for_programs() -> None:
     """Before anything starts."""
-    if not karpenter.found():
+    if not karpenter.is_available():
         raise BadInput("There is no Karpenter for the demo: `make kube KARPENTER=1` builds it once.")
 
 

@@ -86,7 +86,7 @@ def untrue(figures: Figures) -> list[str]:
 
 def ask_for_programs() -> None:
     """Before anything starts: the clusters share no file system, so checkpoints pass through an S3 server."""
-    if s3_server.found() is None:
+    if s3_server.program_path() is None:
         raise BadInput(
             "There is no S3 server for checkpoints: `make kube`, or `penstock dev-cluster build`, builds one."
         )
