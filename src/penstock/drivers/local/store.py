@@ -464,7 +464,7 @@ class LocalStore:
             return how
         return "starting" if node and now < node["ready_ms"] else "ready"
 
-    def said(self, folder: Path) -> None:
+    def record_end_reported(self, folder: Path) -> None:
         """Count that a node's end was reported. After two reports, by this control plane and the next, only its
         tombstone stays.
         """
