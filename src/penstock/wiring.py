@@ -581,6 +581,6 @@ def _without_policy(options: Options) -> SitesFile:
         from penstock.sim.scenario import rehearsal_sites
 
         return SitesFile("USD", rehearsal_sites())
-    from penstock.drivers.local.gpus import found
+    from penstock.drivers.local.gpus import device_uuids
 
-    return this_machine(len(found()))
+    return this_machine(len(device_uuids()))
