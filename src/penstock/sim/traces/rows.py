@@ -49,7 +49,7 @@ class Errors:
     def __init__(self, name: str) -> None:
         self.name = name
         self.word = "line"
-        self.found: list[FileError] = []
+        self.kept: list[FileError] = []
         self.more = 0
 
     def add(self, bad: Unreadable, number: int | None = None) -> None:
@@ -58,15 +58,15 @@ class Errors:
         self.keep(FileError(self.name, None if key else number, key, f"{bad.what}."))
 
     def keep(self, error: FileError) -> None:
-        if len(self.found) < MOST_ERRORS:
-            self.found.append(error)
+        if len(self.kept) < MOST_ERRORS:
+            self.kept.append(error)
         else:
             self.more += 1
 
     def check(self) -> None:
         """Raise them, if there are any."""
-        if self.found:
-            raise BadFile(self.found, self.more) from None
+        if self.kept:
+            raise BadFile(self.kept, self.more) from None
 
 
 class TraceRow(NamedTuple):
