@@ -141,7 +141,7 @@ def _gpus(job: object) -> tuple[int, str] | str:
     try:
         kinds = {kind: gpus for kind, gpus in of_job(spec if isinstance(spec, dict) else {}).items() if gpus}
     except NotWhole as bad:
-        raise Unreadable(f"{bad.what} {shown(bad.said)} is not a whole number") from None
+        raise Unreadable(f"{bad.field} {shown(bad.text)} is not a whole number") from None
     if len(kinds) > 1:
         return MIXED
     for profile, gpus in kinds.items():
