@@ -364,7 +364,7 @@ class Cluster:
             await answer.close()
 
     async def _in_a_lane(self, request: Request, rank: Rank) -> Response:
-        async with self.lanes.one(rank):
+        async with self.lanes.slot(rank):
             return await self.transport.send(request)
 
     async def _opened(self, request: Request, silence_s: float | None) -> Stream:

@@ -23,7 +23,7 @@ class PriorityLimiter:
         self.waiting: tuple[deque[asyncio.Future[None]], ...] = (deque(), deque(), deque())
 
     @asynccontextmanager
-    async def one(self, rank: Rank) -> AsyncIterator[None]:
+    async def slot(self, rank: Rank) -> AsyncIterator[None]:
         """Wait for a free slot, and hold it."""
         await self._take(rank)
         try:
