@@ -139,7 +139,7 @@ class ExecutionCache:
         make_log: Callable[[str, int], PodLog],
         changed: Callable[[Execution], None],
         room_changed: Callable[[], None],
-        told: Callable[[str], None],
+        sync_changed: Callable[[str], None],
     ) -> None:
         self.places, self.make_log = places, make_log
         self.changed, self.room_changed = changed, room_changed
@@ -149,7 +149,9 @@ class ExecutionCache:
         ours = f"{annotations.INSTALLATION}={annotations.label_value(installation)}"
         others = f"{annotations.INSTALLATION}!={annotations.label_value(installation)}"
         self.jobs = [
-            Informer(cluster, JOBS, self._job, namespace=namespace, labels=ours, keep=keep_job, told=told)
+            Informer(
+                cluster, JOBS, self._job, namespace=namespace, labels=ours, keep=keep_job, sync_changed=sync_changed
+            )
             for namespace in namespaces
         ]
         self.pods = [

@@ -99,7 +99,7 @@ class Connection:
         make_log: Callable[[str, int], PodLog],
         changed: Callable[[Execution], None],
         room_changed: Callable[[], None],
-        told: Callable[[str], None],
+        sync_changed: Callable[[str], None],
     ) -> None:
         """Make client and cache once: an `open` that failed half way may be called again."""
         if self.connected:
@@ -114,7 +114,7 @@ class Connection:
             make_log=make_log,
             changed=changed,
             room_changed=room_changed,
-            told=told,
+            sync_changed=sync_changed,
         )
 
     async def close(self) -> None:
