@@ -328,14 +328,14 @@ class _Waited:
     def __init__(self, most_s: float) -> None:
         self.now = asyncio.get_running_loop().time
         self.until = self.now() + most_s
-        self.words, self.since, self.told = "", self.now(), ""
+        self.words, self.since, self.reported = "", self.now(), ""
 
     def is_news(self, words: str) -> bool:
         """It waits for this for longer than Kueue takes to make a Workload anew, and nobody was told."""
         if words != self.words:
             self.words, self.since = words, self.now()
-        news = bool(words) and words != self.told and self.now() - self.since >= TOLD_SECONDS
-        self.told = words if news else self.told
+        news = bool(words) and words != self.reported and self.now() - self.since >= TOLD_SECONDS
+        self.reported = words if news else self.reported
         return news
 
     def is_too_long(self) -> bool:
@@ -344,7 +344,7 @@ class _Waited:
     @property
     def look_in(self) -> float:
         """Seconds until something is due although nothing changes."""
-        untold = bool(self.words) and self.words != self.told
+        untold = bool(self.words) and self.words != self.reported
         return min(TOLD_SECONDS if untold else LOOK_SECONDS, max(0.05, self.until - self.now()))
 
 

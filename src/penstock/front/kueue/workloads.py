@@ -120,8 +120,8 @@ class KueueWorkloads:
 
     async def change_of(self, key: str, since: Json | None) -> None:
         """Wait until the Workload is another than this one."""
-        there = self.workload_at(key)
-        if part(there or {}, "metadata").get("resourceVersion") != part(since or {}, "metadata").get("resourceVersion"):
+        live = self.workload_at(key)
+        if part(live or {}, "metadata").get("resourceVersion") != part(since or {}, "metadata").get("resourceVersion"):
             return
         event = asyncio.Event()
         self.waiting.setdefault(key, set()).add(event)
