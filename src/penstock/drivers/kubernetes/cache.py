@@ -61,7 +61,7 @@ class Execution:
         self.event: Trouble | None = None  #: what the cluster's Events say is in the way of its start
         self.scaling: Scaling | None = None  #: what an autoscaler says of its pods without a node
         self.scaling_at: Instant = 0  #: since when it says so
-        self.told = ""  #: the trouble that was reported last
+        self.reported_trouble = ""  #: the last one
         self.ordered_at: Instant | None = None  #: when this process created the Job
         self.held_told = False  #: AttemptQueued was reported
         self.noticed = False  #: NodeNotice was reported
@@ -216,8 +216,8 @@ class ExecutionCache:
         return tuple(name if node is None else hostname(node) for name, node in by_name.items())
 
     def usable(self, offer: str, avoided: tuple[str, ...], keep_free: int) -> tuple[tuple[str, int], ...]:
-        what, place = self.places[offer]
-        return usable(place, self.nodes, self.taken[place.resource], avoided, what.shapes[-1].gpus, keep_free)
+        offered, place = self.places[offer]
+        return usable(place, self.nodes, self.taken[place.resource], avoided, offered.shapes[-1].gpus, keep_free)
 
     # --- news --------------------------------------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ class KubernetesDriver(BaseDriver):
 
     def tell_all(self) -> None:
         """Report all capacity again: nobody heard it of an offer that was not on record."""
-        self.reporter.told.clear()
+        self.reporter.reported.clear()
         self.reporter.changed()
         self.capacity.tell_all()
 
@@ -213,9 +213,9 @@ class KubernetesDriver(BaseDriver):
         self.here.pods_changed = changed
 
     def ask_for_home_jobs(
-        self, there: Callable[[], AbstractSet[str] | None], is_past: Callable[[str], Awaitable[bool]]
+        self, home_jobs: Callable[[], AbstractSet[str] | None], is_past: Callable[[str], Awaitable[bool]]
     ) -> None:
-        self.here.home_jobs, self.here.is_past = there, is_past
+        self.here.home_jobs, self.here.is_past = home_jobs, is_past
 
     def progress(self, attempt: str) -> tuple[int, int] | None:
         """The last step that it reported, and of how many; 0 if it did not say."""

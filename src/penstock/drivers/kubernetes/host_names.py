@@ -45,13 +45,16 @@ async def copy_service(here: Connection, service: Obj, namespace: str) -> bool:
         return True
     except errors.AlreadyExists:
         existing = await here.cluster.get(SERVICES, metadata["name"], namespace)
-    there = existing["metadata"].get("annotations", {}).get(annotations.COPY_OF)
-    if there not in (None, metadata["annotations"][annotations.COPY_OF]):
-        words = f"Service {namespace}/{metadata['name']} is a copy of {there} there, and pods can have only one of them"
+    copied_from = existing["metadata"].get("annotations", {}).get(annotations.COPY_OF)
+    if copied_from not in (None, metadata["annotations"][annotations.COPY_OF]):
+        words = (
+            f"Service {namespace}/{metadata['name']} is a copy of {copied_from} there, and pods can have only one of"
+            " them"
+        )
         raise Unstartable(words, here.settings.retry_ms, "unfit")
-    if there is not None and any(existing["spec"].get(key) != part for key, part in _comparable(service).items()):
+    if copied_from is not None and any(existing["spec"].get(key) != part for key, part in _comparable(service).items()):
         await here.cluster.patch(SERVICES, metadata["name"], {"spec": service["spec"]}, namespace)
-    return there is not None
+    return copied_from is not None
 
 
 def _comparable(service: Obj) -> Obj:

@@ -34,7 +34,7 @@ STARTS: Final = 3  #: of an offer's start-up times, until a node that is said to
 class Starter:
     def __init__(self, here: Connection, capacity: CapacityReporter, checkpoints: Store) -> None:
         self.here, self.capacity, self.checkpoints = here, capacity, checkpoints
-        self.told: set[str] = set()  #: attempts that were told that their pods could not find each other
+        self.reported: set[str] = set()  #: attempts whose pods could not find each other
 
     # --- its Job -----------------------------------------------------------------------------------------------------
 
@@ -107,8 +107,8 @@ class Starter:
         try:
             await host_names.check(self.here, names, namespace, copied=copied)
         except Unreachable as error:
-            if ask.attempt not in self.told:
-                self.told.add(ask.attempt)
+            if ask.attempt not in self.reported:
+                self.reported.add(ask.attempt)
                 self.here.say(e.AttemptStuck(self.here.clock(), ask.attempt, str(error)))
             raise
 

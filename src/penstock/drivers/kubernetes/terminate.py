@@ -79,10 +79,10 @@ def _homeless(here: Connection) -> set[str]:
     """Uids of home Jobs that have been gone for so long that no start can still be on its way: a start binds its home
     Job first.
     """
-    there = here.home_jobs()
-    if there is None:
+    home_jobs = here.home_jobs()
+    if home_jobs is None:
         return set()
-    gone = {uid for execution in here.executions if (uid := _home_of(execution)) and uid not in there}
+    gone = {uid for execution in here.executions if (uid := _home_of(execution)) and uid not in home_jobs}
     here.gone_at = {uid: here.gone_at.get(uid, here.clock()) for uid in gone}
     return {uid for uid, since in here.gone_at.items() if here.clock() - since >= GONE_MS}
 
@@ -166,7 +166,7 @@ async def _leave_stone(here: Connection, execution: Execution) -> None:
 
 async def _is_gone(here: Connection, owner: Obj, namespace: str) -> bool:
     try:
-        there = (await here.cluster.get(JOBS, owner["name"], namespace))["metadata"]
+        metadata = (await here.cluster.get(JOBS, owner["name"], namespace))["metadata"]
     except errors.NotFound:
         return True
-    return bool(there["uid"] != owner["uid"] or there.get("deletionTimestamp"))
+    return bool(metadata["uid"] != owner["uid"] or metadata.get("deletionTimestamp"))

@@ -77,14 +77,14 @@ class TroubleReporter:
 
     async def _follow(self, execution: Execution) -> None:
         """Until it starts or ends: read Events where only they know, and tell what lasts."""
-        waits, told, looks = list(LOOKS_SECONDS), 0, 0.0
-        while self._hangs(execution) and told < MOST_TOLD:
+        waits, reports, looks = list(LOOKS_SECONDS), 0, 0.0
+        while self._hangs(execution) and reports < MOST_TOLD:
             await asyncio.sleep(STABLE_SECONDS)
             looks += STABLE_SECONDS
             if looks >= waits[0]:
                 looks, waits = 0.0, waits[1:] or waits
                 await self._ask_events(execution)
-            told += self._tell(execution)
+            reports += self._tell(execution)
 
     def _hangs(self, execution: Execution) -> bool:
         over = execution.begun or execution.end is not None or bool(annotation_of(execution.job, annotations.ENDING))
@@ -129,9 +129,9 @@ class TroubleReporter:
         trouble, now = execution.trouble, self.here.clock()
         if trouble is None or not self._hangs(execution) or now - execution.trouble_at < self._due_ms(execution):
             return False
-        if _meaning(trouble) == execution.told:
+        if _meaning(trouble) == execution.reported_trouble:
             return False
-        execution.told = _meaning(trouble)
+        execution.reported_trouble = _meaning(trouble)
         self.here.say(e.AttemptStuck(now, execution.attempt, trouble.words))
         return True
 
