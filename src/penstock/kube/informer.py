@@ -65,10 +65,10 @@ class Informer:
     async def _list(self) -> None:
         listed, version = await self.cluster.list(self.kind, self.namespace, labels=self.labels, fields=self.fields)
         self.lists += 1
-        there = {key_of(obj): obj for obj in listed}
-        for before in [obj for key, obj in self.objects.items() if key not in there]:
+        by_key = {key_of(obj): obj for obj in listed}
+        for before in [obj for key, obj in self.objects.items() if key not in by_key]:
             self._gone(before)
-        for obj in there.values():
+        for obj in by_key.values():
             self._set(obj, surely=True)
         self.version = version
         self._back_in_step()
@@ -89,8 +89,8 @@ class Informer:
         changes = self.cluster.watch(
             self.kind, self.namespace, labels=self.labels, fields=self.fields, since=self.version
         )
-        async for what, obj in changes:
-            match what:
+        async for event, obj in changes:
+            match event:
                 case "ADDED" | "MODIFIED":
                     self._set(obj)
                 case "DELETED":

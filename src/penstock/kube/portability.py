@@ -160,23 +160,23 @@ def _spelled(labels: Labels) -> tuple[str, ...]:
 
 
 def _says(reference: Reference, outcome: Outcome, maps: Maps) -> str:
-    thing = f"{reference.kind} {reference.name}"
+    subject = f"{reference.kind} {reference.name}"
     match outcome:
         case "never travels":
             return f"{reference.name} reaches into the host, and that never travels."
         case "left out":
-            return f"{thing} is left out there."
+            return f"{subject} is left out there."
         case "mapped":
-            return f"{thing} is {mapped_name(maps, reference.kind, reference.name)} there."
+            return f"{subject} is {mapped_name(maps, reference.kind, reference.name)} there."
         case "copied":
-            return f"{thing} is copied there."
+            return f"{subject} is copied there."
         case "as it is":
-            return f"{thing} goes as it is{', or without it: it is optional' if reference.optional else ''}."
+            return f"{subject} goes as it is{', or without it: it is optional' if reference.optional else ''}."
         case "stays home" if reference.kind == "host names in namespace":
             instead = f"leave the namespace out of them, or write {_line(reference, maps, outcome)}"
             return f"Its host names have the namespace {reference.name} in them, which {maps.site} has not; {instead}."
         case "stays home":
-            return f"{thing} is not known at {maps.site}; write {_line(reference, maps, outcome)}."
+            return f"{subject} is not known at {maps.site}; write {_line(reference, maps, outcome)}."
 
 
 def _line(reference: Reference, maps: Maps, outcome: Outcome) -> str:
