@@ -94,7 +94,7 @@ def _draw(judged: "list[Judged]") -> None:
     rows = [[verdict.job, verdict.gpus or "-", verdict.verdict, _first_reason(verdict)] for verdict in judged]
     table("Jobs", ["job", "GPUs", "verdict", "because"], rows, "There are no Jobs.")
     lines = Counter(
-        (there.site, line) for verdict in judged for there in verdict.sites if not there.never for line in there.lines
+        (site.site, line) for verdict in judged for site in verdict.sites if not site.never for line in site.lines
     )
     wanted = [[site, line, count] for (site, line), count in lines.most_common()]
     if wanted:
@@ -102,8 +102,8 @@ def _draw(judged: "list[Judged]") -> None:
 
 
 def _first_reason(judged: "Judged") -> str:
-    if any(there.goes for there in judged.sites):
+    if any(site.goes for site in judged.sites):
         return ""
-    nearest = min(judged.sites, key=lambda there: (there.never, len(there.says)))
+    nearest = min(judged.sites, key=lambda site: (site.never, len(site.says)))
     more = len(nearest.says) - 1
     return nearest.says[0] + (f" And {more} more." if more else "")
