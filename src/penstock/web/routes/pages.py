@@ -103,10 +103,10 @@ def _counts(reader: Reader, caller: Token) -> dict[str, tuple[int, int]]:
     }
 
 
-def _shown(shown: int, there: int, order: str) -> str:
-    if not there:
+def _shown(shown: int, total: int, order: str) -> str:
+    if not total:
         return ""
-    return f"{there:,}, {order}" if shown >= there else f"{shown:,} of {there:,}, {order}"
+    return f"{total:,}, {order}" if shown >= total else f"{shown:,} of {total:,}, {order}"
 
 
 def _idle(sites: schemas.Sites) -> str:
