@@ -74,7 +74,7 @@ def read_seen(path: str) -> SourceReading:
     try:
         items = items_of(text_of(path))
     except Unreadable as bad:
-        raise BadInput(f"{path}: {bad.what}.") from None
+        raise BadInput(f"{path}: {bad.problem}.") from None
     jobs = [item for item in items if isinstance(item, dict)]
     times = [at for job in jobs for at in _times_of(job)]
     missing = ["The file has no nodes, so it does not say how many GPUs are owned."]

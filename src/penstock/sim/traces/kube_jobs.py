@@ -104,7 +104,7 @@ def _of(who: str, read: Callable[[object], object], job: object) -> object:
     try:
         return read(job)
     except Unreadable as bad:
-        raise Unreadable(f"{who}: {bad.what}") from None
+        raise Unreadable(f"{who}: {bad.problem}") from None
 
 
 def _names(job: object) -> tuple[str, str]:

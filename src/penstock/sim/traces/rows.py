@@ -38,9 +38,9 @@ MOST_ERRORS: Final = 1_000  #: of one file; beyond it they are only counted
 class Unreadable(ValueError):
     """What is wrong, as the end of a sentence; a caller that knows the line adds it."""
 
-    def __init__(self, what: str, line: int | None = None) -> None:
-        super().__init__(what)
-        self.what, self.line = what, line
+    def __init__(self, problem: str, line: int | None = None) -> None:
+        super().__init__(problem)
+        self.problem, self.line = problem, line
 
 
 class Errors:
@@ -55,7 +55,7 @@ class Errors:
     def add(self, bad: Unreadable, number: int | None = None) -> None:
         number = bad.line if number is None else number
         key = f"{self.word} {number}" if self.word != "line" and number is not None else ""
-        self.keep(FileError(self.name, None if key else number, key, f"{bad.what}."))
+        self.keep(FileError(self.name, None if key else number, key, f"{bad.problem}."))
 
     def keep(self, error: FileError) -> None:
         if len(self.kept) < MOST_ERRORS:

@@ -62,10 +62,10 @@ def header_of(text: str, needed: Iterable[tuple[str, ...]], errors: Errors) -> t
     header = first.rstrip("\r").split("|")
     if len(header) < 2:
         raise Unreadable("there are no pipes between the fields; print them with sacct --parsable2", line=1)
-    there = ", ".join(name for name in header if name)
+    columns = ", ".join(name for name in header if name)
     for names in needed:
         if not set(names) & set(header):
-            errors.add(Unreadable(f"there is no column {' or '.join(names)}, only {there}", line=1))
+            errors.add(Unreadable(f"there is no column {' or '.join(names)}, only {columns}", line=1))
     errors.check()  # without its columns no row makes sense
     return header, lines
 
