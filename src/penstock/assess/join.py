@@ -108,7 +108,7 @@ def _joined(
             if job.uid:
                 by_uid[job.uid] = len(records)
             records.append(job)
-    teams = {there: records[index].team for there, index in where.items()}
+    teams = {key: records[index].team for key, index in where.items()}
     return sorted(records, key=lambda job: (_first_at(job), job.id)), teams
 
 

@@ -380,8 +380,8 @@ def _claims(pod_spec: Json) -> Iterable[str]:
 
 def _mentions_checkpoints(pod_spec: Json) -> bool:
     """By what its containers are told: their commands and variables."""
-    told = [
+    texts = [
         json.dumps([container.get("command"), container.get("args"), container.get("env")])
         for container in parts(pod_spec, "containers")
     ]
-    return any("checkpoint" in text.lower() or "resume" in text.lower() for text in told)
+    return any("checkpoint" in text.lower() or "resume" in text.lower() for text in texts)
