@@ -25,7 +25,7 @@ from penstock.sim.traces.rows import (
     TraceClock,
     TraceRow,
     Unreadable,
-    each,
+    read_rows,
     shown,
 )
 
@@ -35,7 +35,7 @@ TEAM_LABEL: Final = "penstock.dev/team"
 def kubernetes_rows(items: Iterable[object], clock: TraceClock, errors: Errors) -> Iterator[Row]:
     """One row for each item of the list; those that are not Jobs are left out and counted."""
     errors.word = "item"
-    return each(enumerate(items, start=1), _Reader(clock), errors)
+    return read_rows(enumerate(items, start=1), _Reader(clock), errors)
 
 
 def row_of(job: object) -> Row:

@@ -90,7 +90,7 @@ class RowReader(Protocol[Raw_contra]):
         """The parts of a row, read one by one, so that an error in one does not hide another."""
 
 
-def each(numbered: Iterable[tuple[int, Raw]], read: RowReader[Raw], errors: Errors) -> Iterator[Row]:
+def read_rows(numbered: Iterable[tuple[int, Raw]], read: RowReader[Raw], errors: Errors) -> Iterator[Row]:
     """Reads every row; keeps each error with its row's number, and refuses an id that comes twice."""
     first_use: dict[str, int] = {}
     for number, raw in numbered:

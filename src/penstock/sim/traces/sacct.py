@@ -24,9 +24,9 @@ from penstock.sim.traces.rows import (
     TraceClock,
     TraceRow,
     Unreadable,
-    each,
     millis,
     not_a,
+    read_rows,
     shown,
     whole_gpus,
 )
@@ -53,7 +53,7 @@ MIG: Final = re.compile(r"\d+g\.\d+gb", re.ASCII)
 def sacct_rows(text: str, clock: TraceClock, errors: Errors) -> Iterator[Row]:
     """Jobs and array tasks; the steps of a job (`123.batch`) are parts of it, and not counted."""
     header, lines = header_of(text, NEEDED, errors)
-    return each(jobs_of(header, lines, errors), _Reader(clock), errors)
+    return read_rows(jobs_of(header, lines, errors), _Reader(clock), errors)
 
 
 def header_of(text: str, needed: Iterable[tuple[str, ...]], errors: Errors) -> tuple[list[str], list[str]]:
