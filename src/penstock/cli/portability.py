@@ -87,7 +87,9 @@ async def _of_cluster(cluster: Any, namespace: str) -> list[Json]:
 
 def _is_of(job: Json, kind: str, owner: Json) -> bool:
     owners = job["metadata"].get("ownerReferences") or ()
-    return any(each.get("kind") == kind and each.get("uid") == owner["metadata"]["uid"] for each in owners)
+    return any(
+        reference.get("kind") == kind and reference.get("uid") == owner["metadata"]["uid"] for reference in owners
+    )
 
 
 def _draw(judged: "list[Judged]") -> None:

@@ -137,8 +137,8 @@ def _records(
             continue
         yield record
         manifests[record.key or record.id] = {key: job[key] for key in ("metadata", "spec") if key in job}
-    for owner, some in view.others(known).items():
-        record = _read_or_leave(lambda several, owner=owner: view.controller(owner, several), some)
+    for owner, pods in view.others(known).items():
+        record = _read_or_leave(lambda several, owner=owner: view.controller(owner, several), pods)
         if isinstance(record, JobRecord):
             yield record
 

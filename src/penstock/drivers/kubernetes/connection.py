@@ -105,12 +105,12 @@ class Connection:
         if self.connected:
             return
         self.cluster = self.dial()
-        both = {offer.id: (offer, self.places[offer.id]) for offer in self.site.offers}
+        places = {offer.id: (offer, self.places[offer.id]) for offer in self.site.offers}
         self.executions = ExecutionCache(
             self.cluster,
             self.installation,
             self.namespaces,
-            places=both,
+            places=places,
             make_log=make_log,
             changed=changed,
             room_changed=room_changed,

@@ -91,10 +91,10 @@ def needs_of(workload: Json, known: Iterable[str], named: tuple[str, ...]) -> Jo
     for row in sets:
         if not (count := _count(workload, row)):
             continue
-        each = job_spec.needs_of({"spec": {"parallelism": count, "template": part(row, "template")}}, offered, named)
-        gpus.update(dict(each.gpus))
-        models += [set(each.models)] if each.models and each.gpus else []
-        needs |= dict.fromkeys(each.needs)
+        needed = job_spec.needs_of({"spec": {"parallelism": count, "template": part(row, "template")}}, offered, named)
+        gpus.update(dict(needed.gpus))
+        models += [set(needed.models)] if needed.models and needed.gpus else []
+        needs |= dict.fromkeys(needed.needs)
     return JobNeeds(tuple(gpus.items()), _common(models), tuple(needs))
 
 

@@ -96,10 +96,10 @@ def _counts(reader: Reader, caller: Token) -> dict[str, tuple[int, int]]:
     groups = {"queued": states.QUEUED, "active": states.ACTIVE}
     return {
         name: (
-            sum(tally.jobs for tally in mine if tally.state in some),
-            sum(tally.gpus for tally in mine if tally.state in some),
+            sum(tally.jobs for tally in mine if tally.state in group),
+            sum(tally.gpus for tally in mine if tally.state in group),
         )
-        for name, some in groups.items()
+        for name, group in groups.items()
     }
 
 
