@@ -9,7 +9,7 @@ Whoever is killed on the way leaves files that no manifest names; the next `keep
 """
 
 import hashlib
-import importlib.util
+import importlib.metadata
 import json
 import os
 import re
@@ -138,9 +138,19 @@ def place(url: str) -> BlobStore:
     parts = urlsplit(url)
     if parts.scheme == "file":
         return FolderBlobs(Path(unquote(parts.path)))
-    if parts.scheme == "s3" and importlib.util.find_spec("obstore") is None:
+    if not _obstore_will_do():
+        if parts.scheme != "s3":
+            raise ImportError(f"{parts.scheme}:// needs obstore 0.10 or newer: pip install 'penstock[s3]'")
         return PlainBucket(parts.netloc, parts.path.strip("/"))
     return BucketBlobs(f"{parts.scheme}://{parts.netloc}", parts.path.strip("/"))
+
+
+def _obstore_will_do() -> bool:
+    """A job brings its own packages. Before 0.10, obstore lists names with `%` escaped once more."""
+    try:
+        return tuple(map(int, importlib.metadata.version("obstore").split(".")[:2])) >= (0, 10)
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return False
 
 
 class FolderBlobs:
