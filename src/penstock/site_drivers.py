@@ -264,7 +264,7 @@ def _stage(file: SitesFile, reader: Reader, clock: Clock) -> "Stage":
     world = World(
         file.sites,
         Guessed(lambda job: reader.spec(job) or JobSpec(1)),
-        faults=[Fault(zero + at, what, lasts) for at, what, lasts in file.faults],
+        faults=[Fault(zero + at, target, lasts) for at, target, lasts in file.faults],
         data={item.id: item for item in file.data},
     )
     return Stage(world, clock.now, at_speed(clock.now, clock.speed))
@@ -300,7 +300,7 @@ def _of_site(name: str, before: Site | None, after: Site | None, old: SitesFile,
         yield f"site {name} {'is no longer' if doors[0] else 'becomes'} a front door"
     if before is None or after is None:
         return
-    for what, one, other in (
+    for setting, earlier, later in (
         ("its driver", _driver(name, old), _driver(name, new)),
         ("what its 'local' says", dict(old.local).get(name), dict(new.local).get(name)),
         ("how its cluster is reached or used", _without_places(name, old), _without_places(name, new)),
@@ -308,8 +308,8 @@ def _of_site(name: str, before: Site | None, after: Site | None, old: SitesFile,
         ("what its 'kueue' says", dict(old.queues).get(name), dict(new.queues).get(name)),
         ("how it rents nodes", _rents(name, old), _rents(name, new)),
     ):
-        if one != other:
-            yield f"site {name}: {what} changes"
+        if earlier != later:
+            yield f"site {name}: {setting} changes"
     resources = [place.resource for place in _places(name, old).values()]
     for offer, place in _places(name, new).items():
         if resources and place.resource not in resources:

@@ -259,21 +259,21 @@ async def _reloading(*files: PolicyChanges | SiteChanges) -> AsyncIterator[None]
         yield
         return
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
+    signalled = asyncio.Event()
     with contextlib.suppress(NotImplementedError):  # not on Windows
-        loop.add_signal_handler(signal.SIGHUP, told.set)
+        loop.add_signal_handler(signal.SIGHUP, signalled.set)
     try:
-        async with _beside(*[changes.watch() for changes in given], _on_signal(told, given)):
+        async with _beside(*[changes.watch() for changes in given], _on_signal(signalled, given)):
             yield
     finally:
         with contextlib.suppress(NotImplementedError):
             loop.remove_signal_handler(signal.SIGHUP)
 
 
-async def _on_signal(told: asyncio.Event, files: Sequence[PolicyChanges | SiteChanges]) -> None:
+async def _on_signal(signalled: asyncio.Event, files: Sequence[PolicyChanges | SiteChanges]) -> None:
     while True:
-        await told.wait()
-        told.clear()
+        await signalled.wait()
+        signalled.clear()
         for changes in files:
             _say([await changes.reload()])
 
@@ -381,10 +381,10 @@ def _calm_the_collector() -> None:
 
 async def _until_told(plane: Plane) -> None:
     """Until SIGINT or SIGTERM, or until the plane ends by itself because somebody else writes its journal now."""
-    told = asyncio.Event()
+    signalled = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
-    waits: asyncio.Future[object] = asyncio.ensure_future(told.wait())
+        asyncio.get_running_loop().add_signal_handler(number, signalled.set)
+    waits: asyncio.Future[object] = asyncio.ensure_future(signalled.wait())
     ends: list[asyncio.Future[Any]] = [waits, plane.over]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     waits.cancel()
@@ -581,6 +581,6 @@ def _without_policy(options: Options) -> SitesFile:
         from penstock.sim.scenario import rehearsal_sites
 
         return SitesFile("USD", rehearsal_sites())
-    from penstock.drivers.local.gpus import found
+    from penstock.drivers.local.gpus import device_uuids
 
-    return this_machine(len(found()))
+    return this_machine(len(device_uuids()))

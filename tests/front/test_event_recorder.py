@@ -27,16 +27,16 @@ def test_what_came_together_is_one_event_called_by_what_was_decided() -> None:
     news = news_of(one)
     assert news.words == " ".join(line.text for _, _, line in one.lines)
     assert (news.reason, news.upto, news.bad) == ("PlacementsPaused", 2, False)
-    one.told = news.upto
+    one.posted = news.upto
     assert one.news is None
 
 
 def test_that_it_runs_is_told_at_once_and_a_renewed_lease_only_with_what_comes_next() -> None:
     one = recorder(SUBMITTED, WAITS)
-    one.told = 2
+    one.posted = 2
     one.lines.append(("Running", False, one.lines[0][2]))
     assert (one.tells_of_a_start, news_of(one).reason, news_of(one).runs) == (True, "Running", True)
-    one.told = 3
+    one.posted = 3
     one.lines.append(("LeaseRenewed", False, one.lines[0][2]))
     assert (one.tells_of_a_start, one.news) == (False, None)
     one.lines.append(("Preempted", True, one.lines[1][2]))
@@ -53,7 +53,7 @@ def test_what_its_user_asked_for_has_an_event_of_its_own() -> None:
     told = []
     while one.news is not None:
         told.append((news_of(one).reason, news_of(one).bad))
-        one.told = news_of(one).upto
+        one.posted = news_of(one).upto
     assert told == [("Preempted", True), ("Suspended", False), ("Resumed", False), ("NotStarting", True)]
 
 
@@ -62,7 +62,7 @@ def test_a_story_too_long_for_one_event_is_told_in_several_and_whole() -> None:
     told = []
     while news := one.news:
         told.append(news.words)
-        one.told = news.upto
+        one.posted = news.upto
     assert len(told) > 1
     assert max(map(len, told)) <= LONGEST
     assert " ".join(told) == " ".join(line.text for _, _, line in one.lines)

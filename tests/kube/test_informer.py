@@ -46,7 +46,7 @@ class Told:
 @asynccontextmanager
 async def following(server: Server) -> AsyncIterator[tuple[Informer, Told]]:
     told, cluster = Told(), server.cluster()
-    mirror = Informer(cluster, JOBS, told.changed, told=lambda why: told.say("out" if why else "in step"))
+    mirror = Informer(cluster, JOBS, told.changed, sync_changed=lambda why: told.say("out" if why else "in step"))
     running = asyncio.create_task(mirror.run())
     await told.until(lambda: "in step" in told.words)
     told.words.clear()
@@ -64,7 +64,7 @@ async def test_what_is_there_is_told_first_then_what_changes() -> None:
     server = Server()
     server.put("a")
     told, cluster = Told(), server.cluster()
-    mirror = Informer(cluster, JOBS, told.changed, told=lambda _: None)
+    mirror = Informer(cluster, JOBS, told.changed, sync_changed=lambda _: None)
     running = asyncio.create_task(mirror.run())
     await told.until(lambda: len(told.words) == 1)
     server.put("a", status=1)

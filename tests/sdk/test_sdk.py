@@ -24,7 +24,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
         return
     if request.param == "bucket without obstore":
         monkeypatch.setattr("importlib.metadata.version", no_package)
-    program = s3_server.found()
+    program = s3_server.program_path()
     if program is None:
         pytest.skip(Part.S3)
     with s3_server.S3Server(program, tmp_path / "s3") as server:

@@ -42,7 +42,7 @@ def cluster_of(row: SiteSection, maps: Maps, page: Document, place: str) -> tupl
     section = row.kubernetes or ClusterSection()
     _check(section, page, f"{place}.kubernetes")
     places = [page.attempt(_place, offer, page, f"{place}.offers[{k}]") for k, offer in enumerate(row.offers)]
-    mapped = [there for _, there in maps.namespaces]
+    mapped = [target for _, target in maps.namespaces]
     return str(row.name), ClusterSite(
         access=access_of(section, page),
         namespace=str(section.namespace),

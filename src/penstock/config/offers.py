@@ -177,11 +177,11 @@ class _OfferMaker:
             str(self.row.gpu), place.resource, place.selector, [(key, str(to)) for key, to in gpus.items()]
         )
 
-    def _report(self, key: str, what: str) -> None:
-        self.page.report(self.place + key, what)
+    def _report(self, key: str, problem: str) -> None:
+        self.page.report(self.place + key, problem)
 
-    def _refuse(self, key: str, what: str) -> NoReturn:
-        self.page.refuse(self.place + key, what)
+    def _refuse(self, key: str, problem: str) -> NoReturn:
+        self.page.refuse(self.place + key, problem)
 
     def _check_rented_keys(self) -> None:
         for key in RENTED_ONLY if self.standing else ():

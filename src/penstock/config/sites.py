@@ -332,13 +332,13 @@ def _fault(row: FaultSection, page: Document, place: str, file: FileSection) -> 
     return int(row.at), str(row.what), int(row.lasts)
 
 
-def _can_break(what: str, file: FileSection) -> bool:
+def _can_break(name: str, file: FileSection) -> bool:
     """By the rows, and not by what was made of them: what cannot be read may be the very thing that is meant."""
-    if any(site.name == what for site in file.sites):
+    if any(site.name == name for site in file.sites):
         return True
-    if not re.fullmatch(".+/.+/(0|[1-9][0-9]{0,6})", what):
+    if not re.fullmatch(".+/.+/(0|[1-9][0-9]{0,6})", name):
         return False
-    offer_id, _, number = what.rpartition("/")
+    offer_id, _, number = name.rpartition("/")
     offers = [offer for site in file.sites for offer in site.offers if f"{site.name}/{offer.name}" == offer_id]
     return any(int(number) < standing_nodes(offer) for offer in offers)
 
@@ -430,12 +430,12 @@ def data_notes(sites: Sequence[Site], data: Iterable[DataSet], rules: Sequence[D
         if data_class not in ruled:
             yield f"Data class '{data_class}' has no rule: its data stays where it lives."
     for rule in rules:
-        for key, names, there in (
+        for key, names, known in (
             ("location", rule.locations, {site.location for site in sites}),
             ("law", rule.laws, {site.law for site in sites}),
         ):
             for name in names:
-                if name not in there:
+                if name not in known:
                     yield f"The rule for data class '{rule.data_class}' names {key} {shown(name)}, and no site has it."
 
 

@@ -64,7 +64,7 @@ class Machine:
             end_all(self.home / "sites")
 
     def _serve_checkpoints(self, begun: ExitStack) -> None:
-        program = s3_server.found()
+        program = s3_server.program_path()
         if not self.checkpoints or program is None or importlib.util.find_spec("obstore") is None:
             return
         self.bucket = begun.enter_context(s3_server.S3Server(program, self.home / "s3", self.hosts))

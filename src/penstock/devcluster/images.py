@@ -41,7 +41,7 @@ def archive(target: Path) -> Path:
     return target
 
 
-def found() -> bool:
+def are_available() -> bool:
     return all(path.exists() for path in layers())
 
 

@@ -100,10 +100,10 @@ def is_built(name: str) -> bool:
 def kubectl() -> str:
     """Ours; the person's own where there are only given clusters and nothing was built."""
     theirs = shutil.which("kubectl")
-    return theirs if theirs and not found() else str(program("kubectl"))
+    return theirs if theirs and not are_available() else str(program("kubectl"))
 
 
-def found() -> bool:
+def are_available() -> bool:
     own = os.environ.get("PENSTOCK_KUBE_BIN")
     return all((Path(own, name) if own else folder() / name).exists() for name in NAMES)
 
@@ -156,7 +156,7 @@ def build_s3(say: Say) -> None:
 
 
 def _build_s3(say: Say) -> None:
-    if s3_server.found() is not None:
+    if s3_server.program_path() is not None:
         return
     new = folder() / "versitygw.new"
     say(f"Building the S3 server versitygw {s3_server.VERSION}: about 2 minutes of CPU")

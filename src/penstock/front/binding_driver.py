@@ -195,8 +195,8 @@ async def bind(home: Cluster, metadata: dict[str, Any], ask: StartAttempt, seen:
 
 
 def _may_bind(job: Json, metadata: Json, ask: StartAttempt) -> bool:
-    there = part(job, "metadata")
-    same = there.get("uid") == metadata.get("uid") and "deletionTimestamp" not in there and not has_ended(job)
+    current = part(job, "metadata")
+    same = current.get("uid") == metadata.get("uid") and "deletionTimestamp" not in current and not has_ended(job)
     return same and not is_suspended_by_user(job) and attempt_number(bound_attempt(job)) < attempt_number(ask.attempt)
 
 

@@ -207,8 +207,8 @@ def pods_at_once(job: Json) -> int:
     except NotWhole as error:
         raise Unfit("NotUnderstood", str(error)) from None
     if pods == 0:
-        what = "parallelism is" if part(job, "spec").get("parallelism") == 0 else "completions are"
-        raise Unfit("NoPods", f"Its {what} 0, so there is nothing to run; write how many pods it has.")
+        subject = "parallelism is" if part(job, "spec").get("parallelism") == 0 else "completions are"
+        raise Unfit("NoPods", f"Its {subject} 0, so there is nothing to run; write how many pods it has.")
     return pods
 
 
@@ -258,6 +258,6 @@ def _deadline(text: str, now: Instant) -> Instant | None:
         form = "an instant like 2026-11-20T18:00:00Z or a duration like 8h"
         raise Unfit("NotUnderstood", f"The annotation {annotations.DEADLINE} is {text[:60]!r} and not {form}.")
     if not 1970 < at.year < 2200:  # as a trace's times; later ones cannot be shown
-        what = f"The annotation {annotations.DEADLINE} is {text[:60]!r}"
-        raise Unfit("NotUnderstood", f"{what} and not between 1971 and 2199.")
+        subject = f"The annotation {annotations.DEADLINE} is {text[:60]!r}"
+        raise Unfit("NotUnderstood", f"{subject} and not between 1971 and 2199.")
     return int(at.timestamp() * SECOND)

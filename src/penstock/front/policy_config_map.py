@@ -39,7 +39,7 @@ class PolicyConfigMap:
             namespace=named.namespace,
             fields=f"metadata.name={named.name}",
             keep=lambda config_map: _kept(config_map, named.key),
-            told=self._told,
+            sync_changed=self._sync_changed,
         )
         self.news = asyncio.Event()
 
@@ -64,7 +64,7 @@ class PolicyConfigMap:
     def _changed(self, _before: Json | None, _now: Json | None) -> None:
         self.news.set()
 
-    def _told(self, why: str) -> None:
+    def _sync_changed(self, why: str) -> None:
         words = why and f"{self.named.title} cannot be read: {why}. The policy in force stays."
         self.changes.plane.alarms.set("policy", SOURCE, words)
 

@@ -43,11 +43,11 @@ def merge_patch(last: Json, new: Json, live: Json) -> Json:
     for key, wanted in new.items():
         if wanted is None:
             continue
-        there, before = live.get(key), last.get(key)
+        current, before = live.get(key), last.get(key)
         if isinstance(wanted, dict):
-            inner = merge_patch(_dict(before), wanted, _dict(there))
-            patch.update({key: inner} if inner or not isinstance(there, dict) else {})
-        elif wanted != (before if isinstance(wanted, list) else there):
+            inner = merge_patch(_dict(before), wanted, _dict(current))
+            patch.update({key: inner} if inner or not isinstance(current, dict) else {})
+        elif wanted != (before if isinstance(wanted, list) else current):
             patch[key] = wanted
     return patch
 

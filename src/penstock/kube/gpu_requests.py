@@ -19,11 +19,11 @@ MIG: Final = gpu_models.MIG
 
 
 class NotWhole(ValueError):
-    """A count that is no whole number: `said` was written for `what`."""
+    """A count that is no whole number: `text` was written for `field`."""
 
-    def __init__(self, what: str, said: object) -> None:
-        super().__init__(f"{what} is {str(said)[:40]!r} and not a whole number.")
-        self.what, self.said = what, str(said)
+    def __init__(self, field: str, text: object) -> None:
+        super().__init__(f"{field} is {str(text)[:40]!r} and not a whole number.")
+        self.field, self.text = field, str(text)
 
 
 def of_job(spec: Json) -> dict[str, int]:
@@ -76,9 +76,9 @@ def pods_at_once(spec: Json) -> int:
     return min(at_once, whole(_or(spec.get("completions"), at_once), "spec.completions"))
 
 
-def whole(value: Any, what: str) -> int:
+def whole(value: Any, field: str) -> int:
     if isinstance(value, bool) or not re.fullmatch("[0-9]{1,9}", str(value), re.ASCII):
-        raise NotWhole(what, value)
+        raise NotWhole(field, value)
     return int(value)
 
 

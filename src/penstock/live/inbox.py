@@ -22,10 +22,10 @@ class Inbox:
 
     def ask(self, ask: Ask) -> "asyncio.Future[Told]":
         """The answer, once the request is durable."""
-        told: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
-        self.asks.append((ask, told))
+        future: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
+        self.asks.append((ask, future))
         self.filled.set()
-        return told
+        return future
 
     def hear(self, fact: Fact) -> None:
         self.facts.append(fact)
@@ -53,6 +53,6 @@ class Inbox:
     def turn_away(self, error: Exception) -> None:
         """Answer every request with this error."""
         while self.asks:
-            _, told = self.asks.popleft()
-            if not told.done():
-                told.set_exception(error)
+            _, future = self.asks.popleft()
+            if not future.done():
+                future.set_exception(error)

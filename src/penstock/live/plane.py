@@ -427,13 +427,13 @@ class Plane:
     async def _act(self, taken: Taken, asks: list[Waiting]) -> None:
         """The row is durable: dispatch its actions and answer its requests."""
         self._dispatch(taken.orders)
-        for (_, told), answer in zip(asks, taken.answers, strict=True):
-            if told.done():  # the caller was cancelled
+        for (_, future), answer in zip(asks, taken.answers, strict=True):
+            if future.done():  # the caller was cancelled
                 continue
             if isinstance(answer, Exception):
-                told.set_exception(answer)
+                future.set_exception(answer)
             else:
-                told.set_result(answer)
+                future.set_result(answer)
         self._note(taken)
         if self._retry_at:  # actions from before the trouble may not have been dispatched
             self._retry_at, self._trouble = 0, ""

@@ -33,7 +33,7 @@ class Damaged(Exception):
 class BlobStore(Protocol):
     """Somewhere to put files by name; names have slashes."""
 
-    def put(self, name: str, what: bytes | Path) -> None:
+    def put(self, name: str, content: bytes | Path) -> None:
         """All of it or nothing."""
 
     def blocks(self, name: str) -> Iterator[bytes]: ...
@@ -78,11 +78,11 @@ class CheckpointStore:
     def __init__(self, place: BlobStore) -> None:
         self.place = place
 
-    def save(self, step: int, what: bytes | Path) -> None:
+    def save(self, step: int, content: bytes | Path) -> None:
         stem = f"step-{step:012d}"
-        parts = list(_parts(what))
+        parts = list(_parts(content))
         if not parts:
-            raise ValueError(f"{what!r} has no files: there is nothing to save")
+            raise ValueError(f"{content!r} has no files: there is nothing to save")
         folder = f"{stem}-{uuid.uuid4().hex}"
         files = []
         for name, part in parts:
@@ -113,15 +113,15 @@ class CheckpointStore:
         return manifest
 
 
-def _parts(what: bytes | Path) -> Iterator[tuple[str, bytes | Path]]:
-    if isinstance(what, bytes):
-        yield "checkpoint", what
-    elif what.is_dir():
-        for path in sorted(what.rglob("*")):
+def _parts(content: bytes | Path) -> Iterator[tuple[str, bytes | Path]]:
+    if isinstance(content, bytes):
+        yield "checkpoint", content
+    elif content.is_dir():
+        for path in sorted(content.rglob("*")):
             if path.is_file():
-                yield path.relative_to(what).as_posix(), path
+                yield path.relative_to(content).as_posix(), path
     else:
-        yield what.name, what
+        yield content.name, content
 
 
 def _digest(part: bytes | Path) -> str:
@@ -157,15 +157,15 @@ class FolderBlobs:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def put(self, name: str, what: bytes | Path) -> None:
+    def put(self, name: str, content: bytes | Path) -> None:
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         with aside.open("wb") as file:
-            if isinstance(what, bytes):
-                file.write(what)
+            if isinstance(content, bytes):
+                file.write(content)
             else:
-                with what.open("rb") as source:
+                with content.open("rb") as source:
                     shutil.copyfileobj(source, file, BLOCK)
             file.flush()
             os.fsync(file.fileno())
@@ -207,8 +207,8 @@ class BucketBlobs:
         self.obstore, self.prefix = obstore, prefix
         self.store = from_url(bucket, client_options={"allow_http": plain})
 
-    def put(self, name: str, what: bytes | Path) -> None:
-        self.obstore.put(self.store, self._key(name), what)
+    def put(self, name: str, content: bytes | Path) -> None:
+        self.obstore.put(self.store, self._key(name), content)
 
     def blocks(self, name: str) -> Iterator[bytes]:
         for block in self.obstore.get(self.store, self._key(name)).stream(min_chunk_size=BLOCK):

@@ -187,8 +187,8 @@ def _parts(order: ExecutionRequest) -> tuple[int, int]:
     if not parts:
         parts = [shape.gpus for shape, count in fill(order.offer.shapes, ask.width) for _ in range(count)]
         parts[-1] = ask.width - sum(parts[:-1])
-    each = math.gcd(*parts)
-    return each, sum(parts) // each
+    per_pod = math.gcd(*parts)
+    return per_pod, sum(parts) // per_pod
 
 
 def _copied(manifest: Obj) -> Obj:
@@ -368,6 +368,6 @@ def _affinity(own: Obj, wanted: list[Obj]) -> Obj:
     node = dict(own.get("nodeAffinity") or {})
     required = node.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms: list[Any] = required.get("nodeSelectorTerms") or [{}]
-    both = [{**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *wanted]} for term in terms]
-    node["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": both}
+    alternatives = [{**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *wanted]} for term in terms]
+    node["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": alternatives}
     return {**own, "nodeAffinity": node}

@@ -17,7 +17,7 @@ from penstock.drivers.kubernetes import provisioning_request as written
 from penstock.drivers.kubernetes import terminate
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.connection import Connection
-from penstock.drivers.kubernetes.pods import said
+from penstock.drivers.kubernetes.pods import annotation_of
 from penstock.drivers.kubernetes.provisioning_request import Answer
 from penstock.drivers.kubernetes.scaling import CLOSED_MS
 from penstock.kube import annotations, errors
@@ -29,7 +29,7 @@ LOOK_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0)  #: between looks at the reques
 
 async def provide(here: Connection, execution: Execution) -> None:
     """Returns when its Job may run, or has been told to end. No pod is made before."""
-    waits, since, told = list(LOOK_SECONDS), here.clock(), Answer("coming", "")
+    waits, since, reported = list(LOOK_SECONDS), here.clock(), Answer("coming", "")
     began_at = since
     while written.awaits_nodes(execution.job) and execution.name in here.executions.by_name:
         execution.news.clear()
@@ -37,11 +37,11 @@ async def provide(here: Connection, execution: Execution) -> None:
         if answer is None:
             await here.change(execution, partial(_released, here))
             return
-        if answer.words != told.words:
+        if answer.words != reported.words:
             here.say(e.AttemptQueued(here.clock(), execution.attempt, answer.words))
-        if answer.kind != told.kind:
+        if answer.kind != reported.kind:
             since = here.clock()
-        told = answer
+        reported = answer
         if here.clock() >= _until(here, answer, began_at, since):
             await _refuse(here, execution, answer)
             return
@@ -120,7 +120,7 @@ async def _refuse(here: Connection, execution: Execution, answer: Answer) -> Non
 
 async def remove(here: Connection, execution: Execution) -> None:
     """Its attempt is over: nodes that are still to come are not wanted. What fails here, the sweep does."""
-    if said(execution.job, annotations.PROVISIONING):
+    if annotation_of(execution.job, annotations.PROVISIONING):
         with suppress(errors.KubeError):
             await _delete(here, execution.name, execution.namespace)
 

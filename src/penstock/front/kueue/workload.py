@@ -77,7 +77,7 @@ def is_off(workload: Json) -> bool:
 
 def lease_is_up(workload: Json) -> bool:
     """The bound was its hold's, and not its author's: with another hold it may go on."""
-    return time_is_up(workload) and str(most_seconds(workload)) != said(workload, annotations.OWN_DEADLINE)
+    return time_is_up(workload) and str(most_seconds(workload)) != annotation_of(workload, annotations.OWN_DEADLINE)
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------
@@ -144,10 +144,10 @@ def origin_uid(workload: Json) -> str:
     return str(owner_of(workload).get("uid") or part(workload, "metadata").get("uid", ""))
 
 
-def said(workload: Json, key: str) -> str:
+def annotation_of(workload: Json, key: str) -> str:
     """One of our annotations."""
     return str(part(part(workload, "metadata"), "annotations").get(key, ""))
 
 
 def attempt_of(workload: Json) -> str:
-    return said(workload, annotations.ATTEMPT)
+    return annotation_of(workload, annotations.ATTEMPT)

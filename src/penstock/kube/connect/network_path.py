@@ -88,11 +88,11 @@ def reach(url: str) -> None:
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
-def _reached(host: str, port: int, what: str = "") -> tuple[socket.socket, str]:
-    """A connection, and the address it goes to. `what`: a proxy, by its name in sentences."""
-    step, name = ("proxy", f"{what} {host}:{port}") if what else ("tcp", f"{host}:{port}")
-    addresses = _resolved(host, port, what)
-    local = not what and all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses)
+def _reached(host: str, port: int, proxy: str = "") -> tuple[socket.socket, str]:
+    """A connection, and the address it goes to. `proxy`: by its name in sentences."""
+    step, name = ("proxy", f"{proxy} {host}:{port}") if proxy else ("tcp", f"{host}:{port}")
+    addresses = _resolved(host, port, proxy)
+    local = not proxy and all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses)
     try:
         sock = socket.create_connection((host, port), timeout=STEP_S)
     except TimeoutError:
@@ -109,11 +109,11 @@ def _reached(host: str, port: int, what: str = "") -> tuple[socket.socket, str]:
     return sock, str(sock.getpeername()[0])
 
 
-def _resolved(host: str, port: int, what: str) -> list[str]:
+def _resolved(host: str, port: int, proxy: str) -> list[str]:
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        whose = f"the {what.lower().removeprefix('the ')}" if what else "the cluster"
+        whose = f"the {proxy.lower().removeprefix('the ')}" if proxy else "the cluster"
         raise BrokenPath(
             "dns",
             f"DNS does not know {host} ({_reason(error)}): a private endpoint's name resolves only inside its network,"
