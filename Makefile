@@ -38,6 +38,7 @@ test-bare:  ## demo and quick tests in a fresh copy that sees git, make and Pyth
 	@$(PYTHON) -m tests.bare -n $(WORKERS) $(if $(SLOW),--slow) $(if $(AGAIN),--again) $(if $(PASSED),--passed=$(PASSED)) $(if $(SEED),--seed $(SEED))
 
 # The tools are the lock's; what the package itself asks for is the oldest that it says will do.
+# tests/test_packaging.py compares with the lock what is installed.
 test-lowest: .venv/.installed-dev  ## the quick tests with the oldest packages that pyproject.toml allows
 	@$(PYTHON) -m venv --clear build/lowest
 	@build/lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
@@ -46,7 +47,7 @@ test-lowest: .venv/.installed-dev  ## the quick tests with the oldest packages t
 	@build/lowest/bin/uv pip install --quiet --python build/lowest --no-deps --requirement requirements/dev.txt
 	@build/lowest/bin/uv pip install --quiet --python build/lowest --no-deps --requirement build/lowest/runtime.txt
 	@build/lowest/bin/uv pip install --quiet --python build/lowest --no-deps --no-build-isolation --editable .
-	@build/lowest/bin/python -m pytest -n $(WORKERS) -m "not slow"
+	@build/lowest/bin/python -m pytest -n $(WORKERS) -m "not slow" --ignore tests/test_packaging.py
 
 wheel: .venv/.installed-dev  ## dist/*.whl with the engine compiled, two to three times as fast; needs gcc
 	@PENSTOCK_COMPILE=1 $(BIN)/python -m hatchling build --target wheel --directory dist

@@ -36,7 +36,7 @@ NOBODY: Final = "example.com/nobody"  #: a controller and a scheduler that do no
 
 def main(words: Sequence[str] | None = None) -> int:
     args = parsed(words)
-    if not programs.found():
+    if not programs.are_available():
         print("The programs of Kubernetes are missing; `make kube` builds them.", file=sys.stderr)
         return 2
     nodes = NodePlan(5, gpus=8, model="H100")

@@ -237,8 +237,8 @@ def over_before_its_pods_are(_: Points) -> None:
     right = pods.end_of
 
     def wrong(job: Obj, its_pods: Any, there: Any, finished: bool = False) -> Any:
-        if pods.said(job, annotations.ENDING) == "stopped":
-            return pods.End("stopped", pods.said(job, annotations.WORDS))
+        if pods.annotation_of(job, annotations.ENDING) == "stopped":
+            return pods.End("stopped", pods.annotation_of(job, annotations.WORDS))
         return right(job, its_pods, there, finished)
 
     _put(reconcile, end_of=wrong)

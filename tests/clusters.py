@@ -43,7 +43,7 @@ def shared_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterGrou
     """One for all workers: the first to ask starts it, the last to leave ends it."""
     if "PENSTOCK_TEST_KUBECONFIGS" in os.environ:
         pytest.skip(Part.OUR_CLUSTERS)
-    if not programs.found():
+    if not programs.are_available():
         pytest.skip(Part.KUBERNETES)
     with ClusterGroup(_of_this_run(tmp_path_factory) / "clusters", PLANS) as made:
         yield made
@@ -99,9 +99,9 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
     """A cluster without nodes, with Karpenter, for all workers. Node classes, pools and claims are the cluster's: name
     them after the test's namespace (`cloud_namespace`).
     """
-    if not programs.found():
+    if not programs.are_available():
         pytest.skip(Part.KUBERNETES)
-    if not karpenter.found():
+    if not karpenter.is_available():
         pytest.skip(Part.KARPENTER)
     with ClusterGroup(_of_this_run(tmp_path_factory) / "cloud", [RENTING_PLAN]) as made:
         yield made.cluster("cloud")
@@ -120,9 +120,9 @@ def cloud_namespace(cloud: DevCluster) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def managing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
     """A cluster without nodes, with Cluster API and a toy provider, for all workers."""
-    if not programs.found():
+    if not programs.are_available():
         pytest.skip(Part.KUBERNETES)
-    if not cluster_api.found():
+    if not cluster_api.is_available():
         pytest.skip(Part.CLUSTER_API)
     with ClusterGroup(_of_this_run(tmp_path_factory) / "managing", [MANAGING_PLAN]) as made:
         yield made.cluster("managing")
@@ -145,7 +145,7 @@ def bed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     still there, so use namespaces."""
     if "PENSTOCK_TEST_KUBECONFIGS" in os.environ:
         pytest.skip(Part.OUR_CLUSTERS)
-    if not programs.found():
+    if not programs.are_available():
         pytest.skip(Part.KUBERNETES)
     kept = request.session.stash
     if BREAKABLE not in kept:
@@ -160,7 +160,7 @@ def bed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture(scope="session")
 def real_bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterGroup]:
     """Two clusters with real pods: "lab" with one node, "east" with two, of four GPUs each. For slow tests."""
-    if not programs.found():
+    if not programs.are_available():
         pytest.skip(Part.KUBERNETES)
     if kubelet_nodes.lacks():
         pytest.skip(Part.REAL_PODS)

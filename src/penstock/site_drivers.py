@@ -131,19 +131,19 @@ class SiteDrivers:
 
     # --- the kinds of drivers -----------------------------------------------------------------------------------------
 
-    def _local(self, file: SitesFile, site: Site, said: LocalSite) -> Driver:
+    def _local(self, file: SitesFile, site: Site, local: LocalSite) -> Driver:
         options, own_users = self.options, self.own_users
         settings = LocalSettings(
-            notice_ms=said.notice_ms,
-            grace_ms=said.grace_ms,
-            losses=said.losses_ms,
+            notice_ms=local.notice_ms,
+            grace_ms=local.grace_ms,
+            losses=local.losses_ms,
             data=file.data_folders,
-            pass_on=(*PASSED_ON, *said.pass_env),
-            jobs=str(_jobs_folder(site.id, said, self.installation)) if own_users else "",
+            pass_on=(*PASSED_ON, *local.pass_env),
+            jobs=str(_jobs_folder(site.id, local, self.installation)) if own_users else "",
             one_team=not own_users and not options.trust_teams,
-            log_bytes=said.log_bytes,
-            memory=said.memory,
-            processes=said.processes,
+            log_bytes=local.log_bytes,
+            memory=local.memory,
+            processes=local.processes,
             cgroups=limits.top() if own_users else "",
             umask=0o077 if own_users else options.umask,
         )
@@ -158,17 +158,17 @@ class SiteDrivers:
         self.alarm(kind, about, text)
 
     def _team_of(self, job: str) -> str:
-        found = self.reader.job(job)
-        return found.team if found is not None else ""
+        row = self.reader.job(job)
+        return row.team if row is not None else ""
 
     def _folders(self, file: SitesFile) -> dict[str, Path]:
         """Each site's folder, which has its checkpoints."""
         folders = {site.id: self.options.home / "sites" / site.id for site in file.sites}
         if self.own_users:
-            folders |= {site: _jobs_folder(site, said, self.installation) for site, said in file.local}
+            folders |= {site: _jobs_folder(site, local, self.installation) for site, local in file.local}
         return folders
 
-    def _kubernetes(self, file: SitesFile, site: Site, said: "ClusterSite") -> Driver:
+    def _kubernetes(self, file: SitesFile, site: Site, cluster: "ClusterSite") -> Driver:
         with extra(site.id):
             from penstock.drivers.kubernetes.connection import KubernetesSettings
             from penstock.drivers.kubernetes.driver import KubernetesDriver
@@ -179,18 +179,18 @@ class SiteDrivers:
         zone = ZoneInfo(file.time_zone)
         maps = next((maps for maps in file.maps if maps.site == site.id), None)
         settings = KubernetesSettings(
-            namespace=said.namespace,
-            namespaces=namespaces(said, maps),
-            places=said.places,
-            shared=said.shared,
-            secret=said.secret,
+            namespace=cluster.namespace,
+            namespaces=namespaces(cluster, maps),
+            places=cluster.places,
+            shared=cluster.shared,
+            secret=cluster.secret,
             maps=maps,
-            grace_ms=said.grace_ms,
-            room_ms=said.room_ms,
-            scale_ms=said.scale_ms,
+            grace_ms=cluster.grace_ms,
+            room_ms=cluster.room_ms,
+            scale_ms=cluster.scale_ms,
             hour=lambda: datetime.now(zone).hour,
         )
-        folder, store = self.options.home / "sites" / site.id, bucket(said.secret) or NoStore()
+        folder, store = self.options.home / "sites" / site.id, bucket(cluster.secret) or NoStore()
 
         def made(access: "Access") -> KubernetesDriver:
             return KubernetesDriver(
@@ -198,21 +198,21 @@ class SiteDrivers:
             )
 
         driver: KubernetesDriver | TransientDriver
-        if said.transient is None:
-            driver = made(said.access)
+        if cluster.transient is None:
+            driver = made(cluster.access)
         else:
-            every = namespaces(said, maps)
-            driver = TransientDriver(site, folder, self.installation, self.clock.now, said.transient, made, every)
+            every = namespaces(cluster, maps)
+            driver = TransientDriver(site, folder, self.installation, self.clock.now, cluster.transient, made, every)
         self.clusters[site.id] = driver
         return driver
 
     def _kueue(self, file: SitesFile, site: Site) -> Driver:
         with extra(site.id):
             from penstock.front.kueue.kueue_driver import KueueDriver
-        said = dict(file.queues)[site.id]
-        if said.manager not in self.kueues:
-            raise BadInput(f"{self.options.sites}: Kueue '{said.manager}' is new; restart Penstock to govern it.")
-        return KueueDriver(site, self.kueues[said.manager], said, self.installation, self.clock.now)
+        queue = dict(file.queues)[site.id]
+        if queue.manager not in self.kueues:
+            raise BadInput(f"{self.options.sites}: Kueue '{queue.manager}' is new; restart Penstock to govern it.")
+        return KueueDriver(site, self.kueues[queue.manager], queue, self.installation, self.clock.now)
 
     def _rehearsal(self, file: SitesFile, site: Site) -> Driver:
         from penstock.sim.engine.rehearsal import Rehearsal
@@ -228,22 +228,22 @@ def has_own_users(options: Options) -> bool:
     return not options.trust_teams and not isolation.missing()
 
 
-def _jobs_folder(site: str, said: LocalSite, installation: str) -> Path:
-    return (Path(said.folder) if said.folder else JOBS) / installation / site
+def _jobs_folder(site: str, local: LocalSite, installation: str) -> Path:
+    return (Path(local.folder) if local.folder else JOBS) / installation / site
 
 
-def namespaces(said: "ClusterSite", maps: "Maps | None") -> tuple[str, ...]:
+def namespaces(cluster: "ClusterSite", maps: "Maps | None") -> tuple[str, ...]:
     """All that attempts run in there."""
     mapped = tuple(to for _, to in maps.namespaces) if maps else ()
-    return tuple(dict.fromkeys((said.namespace, *said.namespaces, *mapped)))
+    return tuple(dict.fromkeys((cluster.namespace, *cluster.namespaces, *mapped)))
 
 
-def execution_cluster(file: SitesFile, site: str, said: "ClusterSite") -> "ExecutionCluster":
+def execution_cluster(file: SitesFile, site: str, cluster: "ClusterSite") -> "ExecutionCluster":
     """A connection of its own. Nothing is sent by it before we leave."""
     from penstock.front.home_cluster import ExecutionCluster
     from penstock.kube.access import connect
 
-    return ExecutionCluster(site, connect(said.access), namespaces(said, _maps(site, file)))
+    return ExecutionCluster(site, connect(cluster.access), namespaces(cluster, _maps(site, file)))
 
 
 @contextlib.contextmanager
@@ -264,7 +264,7 @@ def _stage(file: SitesFile, reader: Reader, clock: Clock) -> "Stage":
     world = World(
         file.sites,
         Guessed(lambda job: reader.spec(job) or JobSpec(1)),
-        faults=[Fault(zero + at, what, lasts) for at, what, lasts in file.faults],
+        faults=[Fault(zero + at, target, lasts) for at, target, lasts in file.faults],
         data={item.id: item for item in file.data},
     )
     return Stage(world, clock.now, at_speed(clock.now, clock.speed))
@@ -300,7 +300,7 @@ def _of_site(name: str, before: Site | None, after: Site | None, old: SitesFile,
         yield f"site {name} {'is no longer' if doors[0] else 'becomes'} a front door"
     if before is None or after is None:
         return
-    for what, one, other in (
+    for setting, earlier, later in (
         ("its driver", _driver(name, old), _driver(name, new)),
         ("what its 'local' says", dict(old.local).get(name), dict(new.local).get(name)),
         ("how its cluster is reached or used", _without_places(name, old), _without_places(name, new)),
@@ -308,8 +308,8 @@ def _of_site(name: str, before: Site | None, after: Site | None, old: SitesFile,
         ("what its 'kueue' says", dict(old.queues).get(name), dict(new.queues).get(name)),
         ("how it rents nodes", _rents(name, old), _rents(name, new)),
     ):
-        if one != other:
-            yield f"site {name}: {what} changes"
+        if earlier != later:
+            yield f"site {name}: {setting} changes"
     resources = [place.resource for place in _places(name, old).values()]
     for offer, place in _places(name, new).items():
         if resources and place.resource not in resources:
@@ -323,13 +323,13 @@ def _driver(name: str, file: SitesFile) -> str:
 
 
 def _without_places(name: str, file: SitesFile) -> "ClusterSite | None":
-    said = dict(file.kubernetes).get(name)
-    return None if said is None else replace(said, places=())
+    cluster = dict(file.kubernetes).get(name)
+    return None if cluster is None else replace(cluster, places=())
 
 
 def _places(name: str, file: SitesFile) -> Mapping[str, "NodeSelection"]:
-    said = dict(file.kubernetes).get(name)
-    return {} if said is None else dict(said.places)
+    cluster = dict(file.kubernetes).get(name)
+    return {} if cluster is None else dict(cluster.places)
 
 
 def _rents(name: str, file: SitesFile) -> set[type]:

@@ -259,21 +259,21 @@ async def _reloading(*files: PolicyChanges | SiteChanges) -> AsyncIterator[None]
         yield
         return
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
+    signalled = asyncio.Event()
     with contextlib.suppress(NotImplementedError):  # not on Windows
-        loop.add_signal_handler(signal.SIGHUP, told.set)
+        loop.add_signal_handler(signal.SIGHUP, signalled.set)
     try:
-        async with _beside(*[changes.watch() for changes in given], _on_signal(told, given)):
+        async with _beside(*[changes.watch() for changes in given], _on_signal(signalled, given)):
             yield
     finally:
         with contextlib.suppress(NotImplementedError):
             loop.remove_signal_handler(signal.SIGHUP)
 
 
-async def _on_signal(told: asyncio.Event, files: Sequence[PolicyChanges | SiteChanges]) -> None:
+async def _on_signal(signalled: asyncio.Event, files: Sequence[PolicyChanges | SiteChanges]) -> None:
     while True:
-        await told.wait()
-        told.clear()
+        await signalled.wait()
+        signalled.clear()
         for changes in files:
             _say([await changes.reload()])
 
@@ -381,10 +381,10 @@ def _calm_the_collector() -> None:
 
 async def _until_told(plane: Plane) -> None:
     """Until SIGINT or SIGTERM, or until the plane ends by itself because somebody else writes its journal now."""
-    told = asyncio.Event()
+    signalled = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
-    waits: asyncio.Future[object] = asyncio.ensure_future(told.wait())
+        asyncio.get_running_loop().add_signal_handler(number, signalled.set)
+    waits: asyncio.Future[object] = asyncio.ensure_future(signalled.wait())
     ends: list[asyncio.Future[Any]] = [waits, plane.over]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     waits.cancel()
@@ -461,20 +461,22 @@ def _kueues(options: Options, file: SitesFile) -> "list[KueueWorkloads]":
         from penstock.front.kueue.workloads import KueueCluster, KueueWorkloads
         from penstock.kube.access import connect
 
-    own = {said.manager: site for site, said in file.queues if not said.cluster}
+    own = {queue.manager: site for site, queue in file.queues if not queue.cluster}
     return [
         KueueWorkloads(
-            KueueCluster(said.name, connect(said.access), said.check, said.namespaces, own.get(said.name, ""))
+            KueueCluster(
+                manager.name, connect(manager.access), manager.check, manager.namespaces, own.get(manager.name, "")
+            )
         )
-        for said in file.kueue
+        for manager in file.kueue
     ]
 
 
 def _elsewhere(file: SitesFile, homes: "Sequence[HomeJobs]") -> "list[ExecutionCluster]":
     """The other clusters, where attempts of home Jobs run."""
     doors = [home.site for home in homes]
-    clusters = [(site, said) for site, said in file.kubernetes if site not in doors] if homes else []
-    return [execution_cluster(file, site, said) for site, said in clusters]
+    clusters = [(site, cluster) for site, cluster in file.kubernetes if site not in doors] if homes else []
+    return [execution_cluster(file, site, cluster) for site, cluster in clusters]
 
 
 def _say_how_jobs_run(options: Options, file: SitesFile) -> None:
@@ -579,6 +581,6 @@ def _without_policy(options: Options) -> SitesFile:
         from penstock.sim.scenario import rehearsal_sites
 
         return SitesFile("USD", rehearsal_sites())
-    from penstock.drivers.local.gpus import found
+    from penstock.drivers.local.gpus import device_uuids
 
-    return this_machine(len(found()))
+    return this_machine(len(device_uuids()))

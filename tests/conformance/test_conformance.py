@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 def test_home_jobs_look_like_plain_jobs_at_home_burst_and_moved(tmp_path: Path) -> None:
     """One story, because the manifests of a mode run at the same time."""
-    if not programs.found():
+    if not programs.are_available():
         pytest.skip(Part.KUBERNETES)
     quick = [case for case in cases.read() if case.quick]
     allowed = comparing.read()

@@ -36,7 +36,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "folders":
         yield FolderStore({name: tmp_path / name / "checkpoints" for name in ("home", "away")})
         return
-    program = s3_server.found()
+    program = s3_server.program_path()
     if program is None:
         pytest.skip(Part.S3)
     with s3_server.S3Server(program, tmp_path / "s3") as server:

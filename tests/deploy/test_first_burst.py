@@ -48,7 +48,7 @@ def job() -> dict[str, Any]:
 @pytest.fixture
 def bed(tmp_path: Path) -> Iterator[ClusterGroup]:
     """Clusters of this test alone: the page takes them for its own."""
-    if not programs.found():
+    if not programs.are_available():
         pytest.skip(Part.KUBERNETES)
     with ClusterGroup(tmp_path / "clusters", PLANS) as made:
         yield made

@@ -253,7 +253,7 @@ def test_the_watchman_is_a_restricted_pod_that_ends_what_is_past_its_deadline(
     real_bed: ClusterGroup, image: str
 ) -> None:
     """With its image, its account and its rights, and nobody else's."""
-    if not cluster_api.found():
+    if not cluster_api.is_available():
         pytest.skip(Part.CLUSTER_API)
     lab = real_bed.cluster("lab")
     own = lab.new_namespace()

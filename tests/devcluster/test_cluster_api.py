@@ -13,8 +13,8 @@ from tests.conftest import Part
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not programs.found(), reason=Part.KUBERNETES),
-    pytest.mark.skipif(not cluster_api.found(), reason=Part.CLUSTER_API),
+    pytest.mark.skipif(not programs.are_available(), reason=Part.KUBERNETES),
+    pytest.mark.skipif(not cluster_api.is_available(), reason=Part.CLUSTER_API),
 ]
 
 

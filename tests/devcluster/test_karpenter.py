@@ -13,8 +13,8 @@ from tests.conftest import Part
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not programs.found(), reason=Part.KUBERNETES),
-    pytest.mark.skipif(not karpenter.found(), reason=Part.KARPENTER),
+    pytest.mark.skipif(not programs.are_available(), reason=Part.KUBERNETES),
+    pytest.mark.skipif(not karpenter.is_available(), reason=Part.KARPENTER),
 ]
 LIMIT_S = 120  #: a wait that takes longer has failed
 

@@ -18,8 +18,8 @@ from tests.conftest import Part
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not programs.found(), reason=Part.KUBERNETES),
-    pytest.mark.skipif(not kueue.found(), reason=Part.KUEUE),
+    pytest.mark.skipif(not programs.are_available(), reason=Part.KUBERNETES),
+    pytest.mark.skipif(not kueue.is_available(), reason=Part.KUEUE),
 ]
 RULES = [
     {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list"]},

@@ -43,9 +43,9 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("asked")
 def test_all_programs_are_there_afterwards_under_their_usual_names() -> None:
     said: list[str] = []
-    assert not programs.found()
+    assert not programs.are_available()
     where = programs.build(said.append)
-    assert programs.found()
+    assert programs.are_available()
     assert programs.program("kubelet") == where / "kubelet"
     assert (where / "etcd").resolve() == where / "kube"
     assert [" ".join(line.split()[1:4]) for line in said] == [
@@ -54,19 +54,19 @@ def test_all_programs_are_there_afterwards_under_their_usual_names() -> None:
         "the S3 server",
         f"helm {programs.HELM}: about",
     ]
-    assert s3_server.found() == s3_server.cached()
+    assert s3_server.program_path() == s3_server.cached()
 
 
 def test_the_s3_server_alone_is_built_once_and_not_where_there_is_one(asked: Path) -> None:
     for _ in range(2):
         programs.build_s3(lambda _: None)
     assert asked.read_text().splitlines() == [f"install -v -trimpath {s3_server.MODULE}"]
-    assert s3_server.found() == s3_server.cached()
-    assert not programs.found()
+    assert s3_server.program_path() == s3_server.cached()
+    assert not programs.are_available()
     s3_server.cached().rename(asked.parent / "bin" / "versitygw")
     (asked.parent / "bin" / "versitygw").chmod(0o755)
     programs.build_s3(lambda _: None)
-    assert s3_server.found() == asked.parent / "bin" / "versitygw"
+    assert s3_server.program_path() == asked.parent / "bin" / "versitygw"
     assert len(asked.read_text().splitlines()) == 1
 
 
@@ -135,7 +135,7 @@ def test_a_build_that_fails_says_why_and_leaves_nothing_half_done(monkeypatch: p
     monkeypatch.setenv("GO_FAILS", "1")
     with pytest.raises(BadInput, match=r"kubernetes could not be built: .*no such host"):
         programs.build(lambda _: None)
-    assert not programs.found()
+    assert not programs.are_available()
 
 
 def test_without_go_one_sentence_says_so(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ with ClusterGroup(Path(sys.argv[1]), [ClusterPlan("lab", (NodePlan(gpus=1),), re
     signal.pause()
 """
 
-needs_programs = pytest.mark.skipif(not programs.found(), reason=Part.KUBERNETES)
+needs_programs = pytest.mark.skipif(not programs.are_available(), reason=Part.KUBERNETES)
 needs_root = pytest.mark.skipif(bool(kubelet_nodes.lacks()), reason=Part.REAL_PODS)
 
 

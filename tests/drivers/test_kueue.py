@@ -17,8 +17,8 @@ from tests.contract.kit import KubernetesGround, opened, start
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not programs.found(), reason=Part.KUBERNETES),
-    pytest.mark.skipif(not kueue.found(), reason=Part.KUEUE),
+    pytest.mark.skipif(not programs.are_available(), reason=Part.KUBERNETES),
+    pytest.mark.skipif(not kueue.is_available(), reason=Part.KUEUE),
 ]
 TRAIN = Work(("train",), image="train:1")
 

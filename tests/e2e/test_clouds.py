@@ -17,9 +17,9 @@ LIMIT_S = 800  #: it takes about three minutes on two idle cores; a busy machine
 
 @pytest.mark.slow
 def test_a_peak_rents_from_zero_at_two_clouds_and_all_of_it_is_given_back_and_billed(tmp_path: Path) -> None:
-    if not programs.found():
+    if not programs.are_available():
         pytest.skip(Part.KUBERNETES)
-    if not karpenter.found():
+    if not karpenter.is_available():
         pytest.skip(Part.KARPENTER)
     done = play(tmp_path, LIMIT_S, "--clouds")
     assert done.returncode == 0, done.stdout + done.stderr

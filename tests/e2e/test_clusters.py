@@ -18,11 +18,11 @@ LIMIT_S = 500  #: it takes about two minutes on two idle cores; a busy machine i
 def test_a_job_bursts_loses_its_spot_node_resumes_elsewhere_comes_home_and_ends_as_if_nothing_had_been(
     tmp_path: Path,
 ) -> None:
-    if not programs.found():
+    if not programs.are_available():
         pytest.skip(Part.KUBERNETES)
     if kubelet_nodes.lacks():
         pytest.skip(Part.REAL_PODS)
-    if s3_server.found() is None:
+    if s3_server.program_path() is None:
         pytest.skip(Part.S3)
     done = play(tmp_path, LIMIT_S, "--kube")
     assert done.returncode == 0, done.stdout + done.stderr

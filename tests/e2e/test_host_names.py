@@ -18,9 +18,9 @@ from tests.front.kit import Clustered, binding, complete, home_job
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not programs.found(), reason=Part.KUBERNETES),
+    pytest.mark.skipif(not programs.are_available(), reason=Part.KUBERNETES),
     pytest.mark.skipif(bool(kubelet_nodes.lacks()), reason=Part.REAL_PODS),
-    pytest.mark.skipif(not dns.found(), reason=Part.DNS),
+    pytest.mark.skipif(not dns.is_available(), reason=Part.DNS),
 ]
 Json = dict[str, Any]
 #: Ends well if it finds the first pod by its name and talks to it, and both pods by the Service's.

@@ -22,7 +22,7 @@ def two_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterGr
     """`lab` and `east` as `bench.pair` wants them."""
     if "PENSTOCK_TEST_KUBECONFIGS" in os.environ:
         pytest.skip(Part.OUR_CLUSTERS)
-    if not programs.found():
+    if not programs.are_available():
         pytest.skip(Part.KUBERNETES)
     with ClusterGroup(tmp_path_factory.mktemp("pair") / "bed", pair.PLANS) as made:
         yield made

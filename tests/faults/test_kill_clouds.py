@@ -115,9 +115,9 @@ def test_a_claim_and_its_node_are_read_by_their_marks() -> None:
 @pytest.mark.slow
 def test_a_seeded_mistake_about_rented_nodes_is_found() -> None:
     """One that is found soon; `--mutate` has them all."""
-    if not programs.found():
+    if not programs.are_available():
         pytest.skip(Wanting.KUBERNETES)
-    if not karpenter.found():
+    if not karpenter.is_available():
         pytest.skip(Wanting.KARPENTER)
     postgres.found_or_skip()
     assert kill_clouds.run(3, 1, "in_a_node_pool", to_the_end=False).words

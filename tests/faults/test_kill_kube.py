@@ -155,7 +155,7 @@ def test_a_job_made_before_its_home_job_was_bound_and_a_binding_that_goes_back_a
 @pytest.fixture(scope="module")
 def _bench_programs() -> None:
     """The kill bench starts clusters and a PostgreSQL of its own."""
-    if not programs.found():
+    if not programs.are_available():
         pytest.skip(Part.KUBERNETES)
     postgres.found_or_skip()
 

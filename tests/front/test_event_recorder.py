@@ -27,16 +27,16 @@ def test_what_came_together_is_one_event_called_by_what_was_decided() -> None:
     news = news_of(recorder)
     assert news.words == " ".join(line.text for _, _, line in recorder.lines)
     assert (news.reason, news.upto, news.bad) == ("PlacementsPaused", 2, False)
-    recorder.told = news.upto
+    recorder.posted = news.upto
     assert recorder.news is None
 
 
 def test_that_it_runs_is_told_at_once_and_a_renewed_lease_only_with_what_comes_next() -> None:
     recorder = recorder_of(SUBMITTED, WAITS)
-    recorder.told = 2
+    recorder.posted = 2
     recorder.lines.append(("Running", False, recorder.lines[0][2]))
     assert (recorder.tells_of_a_start, news_of(recorder).reason, news_of(recorder).runs) == (True, "Running", True)
-    recorder.told = 3
+    recorder.posted = 3
     recorder.lines.append(("LeaseRenewed", False, recorder.lines[0][2]))
     assert (recorder.tells_of_a_start, recorder.news) == (False, None)
     recorder.lines.append(("Preempted", True, recorder.lines[1][2]))
@@ -53,7 +53,7 @@ def test_what_its_user_asked_for_has_an_event_of_its_own() -> None:
     events = []
     while recorder.news is not None:
         events.append((news_of(recorder).reason, news_of(recorder).bad))
-        recorder.told = news_of(recorder).upto
+        recorder.posted = news_of(recorder).upto
     assert events == [("Preempted", True), ("Suspended", False), ("Resumed", False), ("NotStarting", True)]
 
 
@@ -62,7 +62,7 @@ def test_a_story_too_long_for_one_event_is_told_in_several_and_whole() -> None:
     texts = []
     while news := recorder.news:
         texts.append(news.words)
-        recorder.told = news.upto
+        recorder.posted = news.upto
     assert len(texts) > 1
     assert max(map(len, texts)) <= LONGEST
     assert " ".join(texts) == " ".join(line.text for _, _, line in recorder.lines)

@@ -16,8 +16,8 @@ from tests.front.kit import Penstock, complete, home_job
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not programs.found(), reason=Part.KUBERNETES),
-    pytest.mark.skipif(not jobset.found(), reason=Part.JOBSET),
+    pytest.mark.skipif(not programs.are_available(), reason=Part.KUBERNETES),
+    pytest.mark.skipif(not jobset.is_available(), reason=Part.JOBSET),
 ]
 Json = dict[str, Any]
 

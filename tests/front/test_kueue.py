@@ -73,8 +73,8 @@ def runs(name: str, delay: str) -> Json:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not programs.found(), reason=Part.KUBERNETES)
-@pytest.mark.skipif(not kueue.found(), reason=Part.KUEUE)
+@pytest.mark.skipif(not programs.are_available(), reason=Part.KUBERNETES)
+@pytest.mark.skipif(not kueue.is_available(), reason=Part.KUEUE)
 def test_a_home_job_reserves_no_quota_what_runs_is_counted_once_and_what_is_held_back_waits_at_the_site(
     queued: tuple[DevCluster, str], tmp_path: Path
 ) -> None:

@@ -46,7 +46,7 @@ class Told:
 @asynccontextmanager
 async def following(server: Server) -> AsyncIterator[tuple[Informer, Told]]:
     news, cluster = Told(), server.cluster()
-    mirror = Informer(cluster, JOBS, news.changed, told=lambda why: news.say("out" if why else "in step"))
+    mirror = Informer(cluster, JOBS, news.changed, sync_changed=lambda why: news.say("out" if why else "in step"))
     running = asyncio.create_task(mirror.run())
     await news.until(lambda: "in step" in news.words)
     news.words.clear()
@@ -64,7 +64,7 @@ async def test_what_is_there_is_told_first_then_what_changes() -> None:
     server = Server()
     server.put("a")
     news, cluster = Told(), server.cluster()
-    mirror = Informer(cluster, JOBS, news.changed, told=lambda _: None)
+    mirror = Informer(cluster, JOBS, news.changed, sync_changed=lambda _: None)
     running = asyncio.create_task(mirror.run())
     await news.until(lambda: len(news.words) == 1)
     server.put("a", status=1)

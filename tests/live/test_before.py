@@ -9,7 +9,10 @@ def test_two_caps_in_one_batch_each_say_what_was_before() -> None:
     state = State()
     state.ledger.set_cap("org", 5, None)
     before = Before(state)
-    facts = [before.told(e.CapSet(1, "org", cap, rate, by="ada")) for cap, rate in ((7, None), (None, 3), (None, None))]
+    facts = [
+        before.with_before(e.CapSet(1, "org", cap, rate, by="ada"))
+        for cap, rate in ((7, None), (None, 3), (None, None))
+    ]
     assert [(fact.before_per_period, fact.before_per_hour) for fact in facts if isinstance(fact, e.CapSet)] == [
         (5, None),
         (7, None),
@@ -20,4 +23,4 @@ def test_two_caps_in_one_batch_each_say_what_was_before() -> None:
 def test_what_is_unknown_and_what_nobody_asked_for_stays_as_it_is() -> None:
     before = Before(State())
     for fact in (e.CancelRequested(1, "none", "ada"), e.MoveRequested(1, "none", "lab/owned", "ada"), e.Paused(1)):
-        assert before.told(fact) == fact
+        assert before.with_before(fact) == fact

@@ -1,5 +1,6 @@
 """What a job can rely on: a checkpoint is whole or not there, and a signal is heard."""
 
+import importlib.metadata
 import os
 import signal
 import subprocess
@@ -22,14 +23,18 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
         yield (tmp_path / "with space").as_uri()
         return
     if request.param == "bucket without obstore":
-        monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    program = s3_server.found()
+        monkeypatch.setattr("importlib.metadata.version", no_package)
+    program = s3_server.program_path()
     if program is None:
         pytest.skip(Part.S3)
     with s3_server.S3Server(program, tmp_path / "s3") as server:
         for name, value in server.store.access.items():
             monkeypatch.setenv(name, value)
         yield server.store.ready("lab", "a/b %é", "x.1", "")["PENSTOCK_CHECKPOINT_URL"]
+
+
+def no_package(name: str) -> str:
+    raise importlib.metadata.PackageNotFoundError(name)
 
 
 class Dying:
@@ -79,6 +84,14 @@ def test_with_and_without_obstore_it_is_the_same_bucket(url: str) -> None:
     assert [b"".join(plain.blocks("a/one é")), b"".join(fast.blocks("a/two ~+"))] == [b"1", b"2"]
     plain.delete("a/one é")
     assert fast.names() == ["a/two ~+"]
+
+
+def test_an_obstore_that_escapes_names_twice_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job brings its own packages. With obstore 0.9 a job whose name has a space began anew at every site."""
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "0.9.3")
+    assert isinstance(place("s3://bucket/x"), PlainBucket)
+    with pytest.raises(ImportError, match=r"gs:// needs obstore 0\.10 or newer: pip install 'penstock\[s3\]'"):
+        place("gs://bucket/x")
 
 
 def test_a_bucket_that_refuses_says_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,8 +84,8 @@ async def test_who_was_answered_sees_it_however_much_others_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the inbox was never empty, the view was up to 200 ms behind: a cap that had just been set was not there."""
-    monkeypatch.setattr("penstock.live.plane.DRAWN_MS", HOUR)
-    monkeypatch.setattr("penstock.live.plane.LONG_MS", HOUR)
+    monkeypatch.setattr("penstock.live.published_view.DRAWN_MS", HOUR)
+    monkeypatch.setattr("penstock.live.published_view.LONG_MS", HOUR)
     async with running(tmp_path) as penstock:
 
         async def write() -> None:

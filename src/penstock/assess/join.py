@@ -57,7 +57,7 @@ def join(
         owned_by=owned_by,
         use=tuple(_use(jobs, readings, teams, from_at, to_at)),
         coverage=tuple(reading.coverage for reading in readings),
-        disagreements=differences.found(),
+        disagreements=differences.disagreements(),
         manifests=tuple({key: job for reading in readings for key, job in reading.manifests}.items()),
         calendar=readings[0].calendar,
     )
@@ -108,7 +108,7 @@ def _joined(
             if job.uid:
                 by_uid[job.uid] = len(records)
             records.append(job)
-    teams = {there: records[index].team for there, index in where.items()}
+    teams = {key: records[index].team for key, index in where.items()}
     return sorted(records, key=lambda job: (_first_at(job), job.id)), teams
 
 
@@ -226,7 +226,7 @@ class _Differences:
         count, worst, name = self.counts.get((field, kept, other), (0, -1, ""))
         self.counts[field, kept, other] = (count + 1, max(worst, apart), example if apart > worst else name)
 
-    def found(self) -> tuple[Disagreement, ...]:
+    def disagreements(self) -> tuple[Disagreement, ...]:
         return tuple(
             Disagreement(field, kept, other, count, example, worst)
             for (field, kept, other), (count, worst, example) in sorted(self.counts.items())

@@ -201,8 +201,8 @@ def _pilot(candidate: PilotCandidate, runs: Sequence[JobRecord], span_ms: Millis
 
 def _wider(candidate: PilotCandidate, runs: Sequence[JobRecord], gpu_hour: Money, start_h: float) -> WiderRun:
     gpus = candidate.gpus * WIDER
-    each, source = _scaling(runs)
-    speed_up = WIDER * each ** log2(WIDER)
+    kept, source = _scaling(runs)
+    speed_up = WIDER * kept ** log2(WIDER)
     run_h = candidate.run_h / speed_up
     return WiderRun(gpus, run_h, gpus * (run_h + start_h) * gpu_hour / MICRO, speed_up, source)
 
@@ -217,8 +217,8 @@ def _scaling(runs: Sequence[JobRecord]) -> tuple[float, str]:
         return EFFICIENCY, f"a guess: {EFFICIENCY:.0%} of each doubling is kept".replace("%", " %")
     narrow, wide = known[0], known[-1]
     ratio = (known_ms(widths, narrow) / known_ms(widths, wide)) / (wide / narrow)
-    each = min(1.0, max(0.5, ratio ** (1 / log2(wide / narrow))))
-    return each, f"from its own runs on {narrow} and {wide} GPUs: {each:.0%} of each doubling is kept".replace(
+    kept = min(1.0, max(0.5, ratio ** (1 / log2(wide / narrow))))
+    return kept, f"from its own runs on {narrow} and {wide} GPUs: {kept:.0%} of each doubling is kept".replace(
         "%", " %"
     )
 

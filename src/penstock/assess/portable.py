@@ -91,8 +91,8 @@ def bare_report(manifests: Sequence[tuple[str, Any]]) -> BurstReport:
     maps = Maps(ELSEWHERE, namespaces=tuple((name, name) for name in spaces), copy_config_maps=True)
     shapes = (NodeShape(8, list_per_hour=1),)
     home = Site(LAB, (Offer(f"{LAB}/nodes", LAB, "owned", (NodeShape(8, 1),)),), front_door=True)
-    there = Site(ELSEWHERE, (Offer(f"{ELSEWHERE}/on-demand", ELSEWHERE, "on_demand", shapes),), has=has(maps))
-    return BurstReport((home, there), (maps,), LAB)
+    elsewhere = Site(ELSEWHERE, (Offer(f"{ELSEWHERE}/on-demand", ELSEWHERE, "on_demand", shapes),), has=has(maps))
+    return BurstReport((home, elsewhere), (maps,), LAB)
 
 
 def _work(history: MonthHistory) -> tuple[Counter[str], Mapping[str, float]]:
@@ -105,18 +105,18 @@ def _work(history: MonthHistory) -> tuple[Counter[str], Mapping[str, float]]:
 
 
 def _verdict(template: Judged) -> str:
-    if any(there.goes for there in template.sites):
+    if any(site.goes for site in template.sites):
         return "goes"
-    return "never" if all(there.never for there in template.sites) else "needs a map"
+    return "never" if all(site.never for site in template.sites) else "needs a map"
 
 
 def _because(template: Judged) -> str:
-    if any(there.goes for there in template.sites) or not template.sites:
+    if any(site.goes for site in template.sites) or not template.sites:
         return ""
-    nearest = min(template.sites, key=lambda there: (there.never, len(there.says)))
+    nearest = min(template.sites, key=lambda site: (site.never, len(site.says)))
     more = len(nearest.says) - 1
     return (nearest.says[0] if nearest.says else "") + (f" And {more} more." if more > 0 else "")
 
 
 def _lines(template: Judged) -> set[str]:
-    return {line for there in template.sites if not there.never for line in there.lines}
+    return {line for site in template.sites if not site.never for line in site.lines}

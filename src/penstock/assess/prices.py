@@ -161,8 +161,8 @@ def clouds() -> tuple[str, ...]:
 def _of_cloud(rows: Sequence[PriceRow], cloud: str, gpu: str) -> PriceRow:
     offered = [row for row in rows if row.cloud.lower() == cloud.lower()]
     if not offered:
-        there = ", ".join(dict.fromkeys(row.cloud for row in rows))
-        raise BadInput(f"The price table has no {gpu} of '{cloud}'; it has {there}.")
+        cloud_names = ", ".join(dict.fromkeys(row.cloud for row in rows))
+        raise BadInput(f"The price table has no {gpu} of '{cloud}'; it has {cloud_names}.")
     return offered[0]
 
 

@@ -239,15 +239,15 @@ def savings_words(assessment: Assessment, say: ReportWords) -> str:
     return f"Saved against the month as it was, delay priced: {'; '.join(savings)}."
 
 
-def _range_figure(assessment: Assessment, say: ReportWords, what: str) -> str:
+def _range_figure(assessment: Assessment, say: ReportWords, measure: str) -> str:
     rows = []
     for way in assessment.ways.ways:
         spread, at = (
-            (way.money, way.measured.money) if what == "money" else (way.mean_delay_h, way.measured.mean_delay_h)
+            (way.money, way.measured.money) if measure == "money" else (way.mean_delay_h, way.measured.mean_delay_h)
         )
         rows.append(RangeRow(way.label, spread.low, at, spread.high, way.name == assessment.decision.best))
-    words = say.money if what == "money" else say.hours
-    spoken = f"{what} by way: " + "; ".join(f"{row.label} {words(row.at)}" for row in rows)
+    words = say.money if measure == "money" else say.hours
+    spoken = f"{measure} by way: " + "; ".join(f"{row.label} {words(row.at)}" for row in rows)
     inside = "".join(
         figures.svg(figures.ranges(rows, words, size), size, kind, spoken)
         for kind, size in (

@@ -132,14 +132,14 @@ def _demand(report: AssessReport) -> Iterator[str]:
             f"It lies between {demand.low_gpu_hours:,.0f} and {demand.high_gpu_hours:,.0f} GPU-hours, whatever cut"
             " runs, queued jobs and jobs of unknown start did."
         )
-    what = f"the {count(demand.owned_gpus, 'owned GPU')}" if demand.owned_is_known else f"{demand.owned_gpus:,} GPUs"
+    gpus = f"the {count(demand.owned_gpus, 'owned GPU')}" if demand.owned_is_known else f"{demand.owned_gpus:,} GPUs"
     if demand.hours_above:
         yield (
-            f"It was above {what} for {demand.hours_above:,.0f} h ({_share(demand.hours_above * HOUR, _length(report))}"
+            f"It was above {gpus} for {demand.hours_above:,.0f} h ({_share(demand.hours_above * HOUR, _length(report))}"
             f" of the time), by {demand.gpu_hours_above:,.0f} GPU-hours in all."
         )
     else:
-        yield f"It was never above {what}."
+        yield f"It was never above {gpus}."
 
 
 def coming(report: AssessReport) -> list[str]:
@@ -193,9 +193,9 @@ def _disagreement(row: Disagreement) -> str:
     if row.field == "owned GPUs":
         return f"{row.kept} and {row.other} differ by {row.worst:,} owned GPUs; the first is used."
     apart = f"by up to {row.worst:,} GPUs" if row.field == "gpus" else f"by up to {_time(row.worst)}"
-    what = "in width" if row.field == "gpus" else f"on when a job {row.field}"
+    aspect = "in width" if row.field == "gpus" else f"on when a job {row.field}"
     jobs = f"{count(row.count, 'job')}, {apart} ({row.example})"
-    return f"{row.kept} and {row.other} differ {what} for {jobs}; the first is used."
+    return f"{row.kept} and {row.other} differ {aspect} for {jobs}; the first is used."
 
 
 def _between(ends: WaitRange) -> str:

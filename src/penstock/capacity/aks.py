@@ -123,7 +123,7 @@ def agent_pool(order: PoolOrder) -> dict[str, Any]:
     """As `AgentPools - Create Or Update` takes it."""
     way = order.rent.way
     assert isinstance(way, AksWay)
-    said: dict[str, Any] = {
+    properties: dict[str, Any] = {
         "mode": "User",
         "count": 1,
         "enableAutoScaling": False,
@@ -135,18 +135,18 @@ def agent_pool(order: PoolOrder) -> dict[str, Any]:
         "scaleSetPriority": "Spot" if order.spot else "Regular",
     }
     if order.spot:
-        said |= {"scaleSetEvictionPolicy": "Delete", "spotMaxPrice": -1.0}
+        properties |= {"scaleSetEvictionPolicy": "Delete", "spotMaxPrice": -1.0}
     if order.rent.zones:
-        said["availabilityZones"] = list(order.rent.zones)
+        properties["availabilityZones"] = list(order.rent.zones)
     if order.mig:
-        said["gpuInstanceProfile"] = mig_profile(order.mig)
+        properties["gpuInstanceProfile"] = mig_profile(order.mig)
     if way.subnets:
-        said["vnetSubnetID"] = way.subnets[0]
+        properties["vnetSubnetID"] = way.subnets[0]
     if way.image:
-        said["osSKU"] = way.image
+        properties["osSKU"] = way.image
     if way.disk_gb:
-        said["osDiskSizeGB"] = way.disk_gb
-    return {"properties": said}
+        properties["osDiskSizeGB"] = way.disk_gb
+    return {"properties": properties}
 
 
 def mig_profile(profile: str) -> str:
@@ -157,16 +157,16 @@ def mig_profile(profile: str) -> str:
 
 
 def pool_of(pool: Mapping[str, Any]) -> CloudPool:
-    said = pool.get("properties") or {}
-    state = str(said.get("provisioningState", ""))
-    error = (said.get("status") or {}).get("provisioningError") or {}
+    properties = pool.get("properties") or {}
+    state = str(properties.get("provisioningState", ""))
+    error = (properties.get("status") or {}).get("provisioningError") or {}
     inner = [part for part in (error, *(error.get("details") or ())) if part.get("code")]
     words = "; ".join(f"{part['code']}: {part.get('message', '')}" for part in inner)
     failed = state in ("Failed", "Canceled")
     shortage = shortage_of(words) or ("settings" if failed else "")
     return CloudPool(
         name=str(pool["name"]),
-        marks=tuple((said.get("tags") or {}).items()),
+        marks=tuple((properties.get("tags") or {}).items()),
         ending=state == "Deleting",
         failed=failed,
         # Where Azure does not say that there was none, a machine may have been there.

@@ -257,8 +257,8 @@ class ClusterApiNodes(ClusterNodes):
             raise NoCapacity(words, RETRY_MS[shortage], shortage)
 
     async def fetch(self, node: str) -> RentedMachine | None:
-        found = await self._object(node)
-        return None if found is None else self._machine(*found)
+        located = await self._object(node)
+        return None if located is None else self._machine(*located)
 
     async def _object(self, node: str) -> tuple[Obj, ManagementNamespace] | None:
         for here in self.places():
@@ -278,9 +278,9 @@ class ClusterApiNodes(ClusterNodes):
 
     async def end(self, machine: RentedMachine) -> None:
         """Core ends the machine before it lets go of the deployment."""
-        found = await self._object(machine.node)
-        if found is not None and str(found[0]["metadata"]["uid"]) == machine.uid:
-            await self._end(*found)
+        located = await self._object(machine.node)
+        if located is not None and str(located[0]["metadata"]["uid"]) == machine.uid:
+            await self._end(*located)
 
     async def _end(self, obj: Obj, here: ManagementNamespace) -> None:
         meta = obj["metadata"]
@@ -290,10 +290,10 @@ class ClusterApiNodes(ClusterNodes):
     async def extend(self, node: str, deadline_at: Instant) -> Instant:
         """Move what the watchman goes by."""
         async with self.errors():
-            found = await self._object(node)
-            if found is None:
+            located = await self._object(node)
+            if located is None:
                 raise Unreachable(f"{node} is not here, or not yet")
-            obj, here = found
+            obj, here = located
             if "deletionTimestamp" in obj["metadata"]:
                 return deadline_of(obj)
             client = self.client(here)
@@ -345,9 +345,9 @@ class ClusterApiNodes(ClusterNodes):
 
     async def _replace_nothing(self, node: str) -> None:
         with suppress(errors.KubeError):  # it is given back soon anyway
-            found = await self._object(node)
-            if found is not None and "deletionTimestamp" not in found[0]["metadata"]:
-                obj, here = found
+            located = await self._object(node)
+            if located is not None and "deletionTimestamp" not in located[0]["metadata"]:
+                obj, here = located
                 change = {"spec": {"replicas": 0}}
                 await self.client(here).patch(MACHINE_DEPLOYMENTS, obj["metadata"]["name"], change, here.namespace)
 

@@ -133,12 +133,12 @@ class ClusterClasses(ClusterNodes):
         """Cluster API takes a Cluster whose class is not there, and waits for ever."""
         way = self.way
         try:
-            found = await client.get(CLUSTER_CLASSES, way.cluster_class, way.namespace)
+            cluster_class = await client.get(CLUSTER_CLASSES, way.cluster_class, way.namespace)
         except errors.NotFound:
             listed, _ = await client.list(CLUSTER_CLASSES, way.namespace)
             where = f"namespace {way.namespace} of its management cluster"
             raise self._wrong("ClusterClass", way.cluster_class, [_name(obj) for obj in listed], where) from None
-        spec = found.get("spec") or {}
+        spec = cluster_class.get("spec") or {}
         where = f"ClusterClass {way.cluster_class}"
         known = [str(variable.get("name")) for variable in spec.get("variables") or ()]
         for name, _ in way.variables:

@@ -292,7 +292,7 @@ class ClusterNodes(Capacity):
                 nodes = await self.nodes_there(self.ours)
         except (Refused, Unreachable) as error:  # whatever it is, it does not mean that there are none
             raise Unreachable(f"what is rented at {self.site} cannot be listed; {ROLE}: {error}") from error
-        seen = {node_of(found): deadline_of(found) for found in nodes if node_of(found)}
+        seen = {node_of(obj): deadline_of(obj) for obj in nodes if node_of(obj)}
         seen |= {machine.node: machine.deadline_at for machine in machines if machine.node}
         return tuple([SeenNode(node, deadline_at) for node, deadline_at in seen.items()])
 
@@ -408,9 +408,9 @@ class ClusterNodes(Capacity):
         """Its Node is ready, with all that its offer promises."""
         return any(is_ready(node, resource, gpus) for node in self.nodes_of(name))
 
-    def age_seconds(self, found: Obj) -> float:
+    def age_seconds(self, obj: Obj) -> float:
         """By the cluster's own clock."""
-        made = datetime.fromisoformat(str(found["metadata"]["creationTimestamp"]))
+        made = datetime.fromisoformat(str(obj["metadata"]["creationTimestamp"]))
         return max(0.0, (self.cluster_now().time_there - made).total_seconds())
 
     def wake(self, name: str) -> None:
@@ -456,19 +456,19 @@ def index(named: dict[str, dict[str, Obj]], before: Obj | None, now: Obj | None)
         named.setdefault(label_of(now), {})[str(now["metadata"]["uid"])] = now
 
 
-def label_of(found: Obj | None) -> str:
+def label_of(obj: Obj | None) -> str:
     """The name of the rented node that an object belongs to, as its label says; empty: none."""
-    return str((found["metadata"].get("labels") or {}).get(annotations.NODE, "")) if found is not None else ""
+    return str((obj["metadata"].get("labels") or {}).get(annotations.NODE, "")) if obj is not None else ""
 
 
-def node_of(found: Obj) -> str:
+def node_of(obj: Obj) -> str:
     """The rented node that an object belongs to, by our mark; empty: none."""
-    return str((found["metadata"].get("annotations") or {}).get(annotations.NODE_ID, ""))
+    return str((obj["metadata"].get("annotations") or {}).get(annotations.NODE_ID, ""))
 
 
-def deadline_of(found: Obj) -> Instant:
+def deadline_of(obj: Obj) -> Instant:
     """As it was written on the object when it was asked for."""
-    written = str((found["metadata"].get("annotations") or {}).get(annotations.NODE_DEADLINE, ""))
+    written = str((obj["metadata"].get("annotations") or {}).get(annotations.NODE_DEADLINE, ""))
     return int(written) if written.isdigit() else NEVER
 
 

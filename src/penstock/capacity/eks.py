@@ -231,8 +231,8 @@ def shortage_of(code: str, words: str) -> Shortage:
 
 def answer_to(answer: Mapping[str, Any]) -> Exception:
     """A refused request as a site's answer."""
-    said = answer.get("Error", {})
-    code, words = str(said.get("Code", "")), f"AWS: {said.get('Code')}: {str(said.get('Message', ''))[:300]}"
+    error = answer.get("Error", {})
+    code, words = str(error.get("Code", "")), f"AWS: {error.get('Code')}: {str(error.get('Message', ''))[:300]}"
     if code == "ResourceInUseException":
         return PoolExists(words)
     if code == "ResourceLimitExceededException":

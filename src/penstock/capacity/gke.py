@@ -95,7 +95,7 @@ class GkePools(BlockingPools):
 
         try:
             answer = self.session.request(method, url, json=body, timeout=CALL_SECONDS)
-            said = answer.json() if answer.content else {}
+            payload = answer.json() if answer.content else {}
         except GoogleAuthError as error:
             if getattr(error, "retryable", False):
                 raise Unreachable(f"Google: {error}") from error
@@ -103,8 +103,8 @@ class GkePools(BlockingPools):
         except (requests.RequestException, ValueError) as error:
             raise Unreachable(f"Google: {error}") from error
         if answer.status_code >= 400:
-            raise answer_to(answer.status_code, said.get("error") if isinstance(said, dict) else None)
-        return said if isinstance(said, dict) else {}
+            raise answer_to(answer.status_code, payload.get("error") if isinstance(payload, dict) else None)
+        return payload if isinstance(payload, dict) else {}
 
 
 class _NotFound(Refused):
@@ -158,14 +158,14 @@ def zone_of(order: PoolOrder) -> str:
 
 
 def _accelerator(order: PoolOrder, way: GkeWay) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    accelerator: dict[str, Any] = {
         "acceleratorType": way.accelerator,
         "acceleratorCount": str(way.accelerators or order.gpus),
         "gpuDriverInstallationConfig": {"gpuDriverVersion": "DEFAULT"},
     }
     if order.mig:
-        found["gpuPartitionSize"] = order.mig
-    return found
+        accelerator["gpuPartitionSize"] = order.mig
+    return accelerator
 
 
 def hosts(order: PoolOrder) -> int:
@@ -209,9 +209,9 @@ def shortage_of(words: str) -> Shortage:
 
 def answer_to(code: int, error: Any) -> Exception:
     """A refused request as a site's answer. Google says what is wrong in `status`, and a quota in words alone."""
-    said = error if isinstance(error, dict) else {}
-    status = str(said.get("status", ""))
-    words = f"Google: {code} {status}: {str(said.get('message', ''))[:300]}"
+    fields = error if isinstance(error, dict) else {}
+    status = str(fields.get("status", ""))
+    words = f"Google: {code} {status}: {str(fields.get('message', ''))[:300]}"
     if status == "ALREADY_EXISTS" or (code == 409 and not status):
         return PoolExists(words)
     if code == 404:

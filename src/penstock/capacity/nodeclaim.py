@@ -72,9 +72,9 @@ def _requirements(ask: LaunchNode, offer: Offer, rent: RentedNodes) -> list[Obj]
 
 def lasts_seconds(claim: Obj) -> float | None:
     """Its `expireAfter`, as we write it; None: it has none."""
-    said = str((claim.get("spec") or {}).get("expireAfter", ""))
+    expire_after = str((claim.get("spec") or {}).get("expireAfter", ""))
     units = {"h": 3600, "m": 60, "s": 1}
-    parts = re.findall(r"([0-9.]+)([hms])", said)
+    parts = re.findall(r"([0-9.]+)([hms])", expire_after)
     return sum(float(number) * units[unit] for number, unit in parts) if parts else None
 
 

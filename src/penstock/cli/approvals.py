@@ -65,20 +65,20 @@ def deny(client: Client, what: str, reason: str, as_json: bool) -> None:
     _tell(client, what, as_json, approved=False, reason=reason, amount=None)
 
 
-def _tell(client: Client, what: str, as_json: bool, *, approved: bool, reason: str, amount: int | None) -> None:
+def _tell(client: Client, target: str, as_json: bool, *, approved: bool, reason: str, amount: int | None) -> None:
     decision: dict[str, Any] = {"approved": approved, "reason": reason}
-    if _is_scope(what):
-        told = client.post("/v1/budget/approval", {"scope": what, **decision})
+    if _is_scope(target):
+        reply = client.post("/v1/budget/approval", {"scope": target, **decision})
     else:
-        told = client.post(job_path(what, "/approval"), {**decision, "amount": amount})
+        reply = client.post(job_path(target, "/approval"), {**decision, "amount": amount})
     if as_json:
         from penstock.cli.terminal import print_json
 
-        print_json(told)
+        print_json(reply)
     else:
-        click.echo(f"{what}: {told['says']}")
+        click.echo(f"{target}: {reply['says']}")
 
 
-def _is_scope(what: str) -> bool:
+def _is_scope(target: str) -> bool:
     """No job's id has a colon."""
-    return what == "org" or ":" in what
+    return target == "org" or ":" in target

@@ -71,8 +71,8 @@ def denials(client: Client, as_json: bool) -> None:
 @talks
 def erase(client: Client, who: str, as_json: bool) -> None:
     """Erase the name, addresses and words recorded about a token or an address; what was done stays."""
-    told = client.post("/v1/audit/erase", {"who": who})
+    reply = client.post("/v1/audit/erase", {"who": who})
     if as_json:
-        print_json(told)
+        print_json(reply)
     else:
-        click.echo(f"Erased of {who}: {told['details']} details, {told['denials']} lines of denied requests.")
+        click.echo(f"Erased of {who}: {reply['details']} details, {reply['denials']} lines of denied requests.")

@@ -221,9 +221,9 @@ class Client:
         return Failed(f"No Penstock answers at {self.url} ({error}); start it: penstock up", UNANSWERED)
 
 
-def job_path(job: str, what: str = "") -> str:
+def job_path(job: str, suffix: str = "") -> str:
     """The API path of a job. The id is quoted, so that it stays one part of the path."""
-    return f"/v1/jobs/{quote(job)}{what}"
+    return f"/v1/jobs/{quote(job)}{suffix}"
 
 
 def _is_here(host: str) -> bool:

@@ -58,14 +58,14 @@ def _more(cluster: dict[str, Any]) -> list[object]:
 @talks
 def up(client: Client, site: str, hours: str, wait: bool, as_json: bool) -> None:
     """Have the cluster of a site up, whether jobs need it or not."""
-    told = client.post(f"/v1/clusters/{site}/up", {"hours": _hours(hours)})
-    while wait and told["state"] == "starting":
+    reply = client.post(f"/v1/clusters/{site}/up", {"hours": _hours(hours)})
+    while wait and reply["state"] == "starting":
         time.sleep(POLL_SECONDS)
-        told = next(cluster for cluster in client.get("/v1/clusters")["clusters"] if cluster["site"] == site)
-    if not told["cluster"] and not as_json:
-        why = told["because"]["says"] if told["because"] else "its provider refused, or starts are paused"
-        raise Failed(f"{site}: it is wanted until {moment(told['wanted_until'])}, and there is none yet: {why}")
-    _tell(told, as_json, f"{told['cluster']} is {told['state']}, wanted until {moment(told['wanted_until'] or 0)}.")
+        reply = next(cluster for cluster in client.get("/v1/clusters")["clusters"] if cluster["site"] == site)
+    if not reply["cluster"] and not as_json:
+        why = reply["because"]["says"] if reply["because"] else "its provider refused, or starts are paused"
+        raise Failed(f"{site}: it is wanted until {moment(reply['wanted_until'])}, and there is none yet: {why}")
+    _tell(reply, as_json, f"{reply['cluster']} is {reply['state']}, wanted until {moment(reply['wanted_until'] or 0)}.")
 
 
 @command.command("down")
@@ -73,10 +73,10 @@ def up(client: Client, site: str, hours: str, wait: bool, as_json: bool) -> None
 @talks
 def down(client: Client, site: str, as_json: bool) -> None:
     """Let the cluster of a site go: nothing starts there any more, and it goes after its last attempt."""
-    told = client.post(f"/v1/clusters/{site}/down")
-    rest = f"; it goes after {', '.join(told['used_by'])}" if told["used_by"] else ""
-    text = f"{told['cluster']} is {told['state']}{rest}." if told["cluster"] else f"{site} has no cluster."
-    _tell(told, as_json, text)
+    reply = client.post(f"/v1/clusters/{site}/down")
+    rest = f"; it goes after {', '.join(reply['used_by'])}" if reply["used_by"] else ""
+    text = f"{reply['cluster']} is {reply['state']}{rest}." if reply["cluster"] else f"{site} has no cluster."
+    _tell(reply, as_json, text)
 
 
 def _hours(text: str) -> float:
@@ -95,10 +95,10 @@ def _hours(text: str) -> float:
     return hours
 
 
-def _tell(told: dict[str, Any], as_json: bool, text: str) -> None:
+def _tell(reply: dict[str, Any], as_json: bool, text: str) -> None:
     if as_json:
         from penstock.cli.terminal import print_json
 
-        print_json(told)
+        print_json(reply)
     else:
         click.echo(text)

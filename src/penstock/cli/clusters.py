@@ -76,7 +76,7 @@ def documents(path: str) -> list[Json]:
         for document in parts
         if isinstance(document, dict)
     ]
-    flat = [manifest for some in lists for manifest in some or ()]
+    flat = [manifest for manifests in lists for manifest in manifests or ()]
     if len(lists) != len(parts) or not all(isinstance(manifest, dict) for manifest in flat):
         raise BadInput(f"{path}: this is not a Kubernetes object; it needs 'kind' and 'metadata'.")
     return flat

@@ -182,10 +182,10 @@ def _tell(done: "Connected", name: str, written: str, missing: list[str]) -> Non
 
 
 def _gpus(kind: "GpuNodes") -> str:
-    what = f"{kind.model or 'GPUs'}{f' MIG {kind.mig}' if kind.mig else ''}{', spot' if kind.spot else ''}"
+    model = f"{kind.model or 'GPUs'}{f' MIG {kind.mig}' if kind.mig else ''}{', spot' if kind.spot else ''}"
     if not kind.nodes:
-        return f"{what}: no nodes now, made when they are needed"
-    return f"{what}: {kind.nodes} {'node' if kind.nodes == 1 else 'nodes'} of {kind.gpus_per_node}"
+        return f"{model}: no nodes now, made when they are needed"
+    return f"{model}: {kind.nodes} {'node' if kind.nodes == 1 else 'nodes'} of {kind.gpus_per_node}"
 
 
 def _day(done: "Connected") -> str:

@@ -14,8 +14,8 @@ from penstock.cli.client import Client, Failed, job_path, talks
 def cancel(client: Client, jobs: tuple[str, ...], as_json: bool) -> None:
     """Cancel jobs; running ones are stopped first."""
     for job in jobs:
-        told = client.post(job_path(job, "/cancel"))
-        _say(told, as_json, f"{job}: {told['says']}")
+        reply = client.post(job_path(job, "/cancel"))
+        _say(reply, as_json, f"{job}: {reply['says']}")
 
 
 @click.command("retry")
@@ -24,8 +24,8 @@ def cancel(client: Client, jobs: tuple[str, ...], as_json: bool) -> None:
 @talks
 def retry(client: Client, job: str, key: str, as_json: bool) -> None:
     """Submit an ended job again as a new job."""
-    told = client.post(job_path(job, "/retry"), **{"Idempotency-Key": key or secrets.token_hex(16)})
-    _say(told, as_json, told["job"])
+    reply = client.post(job_path(job, "/retry"), **{"Idempotency-Key": key or secrets.token_hex(16)})
+    _say(reply, as_json, reply["job"])
 
 
 @click.command("move")
@@ -34,32 +34,32 @@ def retry(client: Client, job: str, key: str, as_json: bool) -> None:
 @talks
 def move(client: Client, job: str, offer: str, as_json: bool) -> None:
     """Move a running job to another offer, with its checkpoint."""
-    told = client.post(job_path(job, "/move"), {"offer": offer})
-    if not told["so"] and not as_json:
-        raise Failed(f"{job}: {told['says']}")
-    _say(told, as_json, f"{job}: {told['says']}")
+    reply = client.post(job_path(job, "/move"), {"offer": offer})
+    if not reply["so"] and not as_json:
+        raise Failed(f"{job}: {reply['says']}")
+    _say(reply, as_json, f"{job}: {reply['says']}")
 
 
 @click.command("pause")
 @talks
 def pause(client: Client, as_json: bool) -> None:
     """Pause new starts; running jobs continue."""
-    told = client.post("/v1/pause")
-    _say(told, as_json, told["says"])
+    reply = client.post("/v1/pause")
+    _say(reply, as_json, reply["says"])
 
 
 @click.command("resume")
 @talks
 def resume(client: Client, as_json: bool) -> None:
     """Resume new starts after a pause."""
-    told = client.post("/v1/resume")
-    _say(told, as_json, told["says"])
+    reply = client.post("/v1/resume")
+    _say(reply, as_json, reply["says"])
 
 
-def _say(told: Any, as_json: bool, text: str) -> None:
+def _say(reply: Any, as_json: bool, text: str) -> None:
     if as_json:
         from penstock.cli.terminal import print_json
 
-        print_json(told)
+        print_json(reply)
     else:
         click.echo(text)

@@ -37,7 +37,9 @@ def build(
 
     if s3_only:
         programs.build_s3(programs.say_to_stderr)
-        print_json({"s3": str(s3_server.found())}) if as_json else click.echo(f"The S3 server is {s3_server.found()}")
+        print_json({"s3": str(s3_server.program_path())}) if as_json else click.echo(
+            f"The S3 server is {s3_server.program_path()}"
+        )
         return
     also = {"kueue": kueue, "jobset": jobset, "karpenter": karpenter, "cluster_api": cluster_api, "dns": dns}
     where = programs.build(programs.say_to_stderr, **also)

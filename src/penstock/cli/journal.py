@@ -54,8 +54,8 @@ def verify(where: str, expect: str, anchors: tuple[str, ...], as_json: bool) -> 
     contents = verify_contents(where, snapshot.schema(), snapshot.restored)
     if as_json:
         expected = "found" if expect else "not asked"
-        told = {"steps": steps, "head": head, "chain": "whole", "expected": expected, "anchors": anchored}
-        terminal.print_json({**told, **asdict(contents)})
+        report = {"steps": steps, "head": head, "chain": "whole", "expected": expected, "anchors": anchored}
+        terminal.print_json({**report, **asdict(contents)})
     else:
         click.echo(f"Whole: {steps:,} steps, the last is {head}.")
         if anchors:

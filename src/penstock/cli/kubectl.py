@@ -62,8 +62,8 @@ async def _job_and_events(cluster: "Cluster", job: str, namespace: str) -> tuple
     home_job = await _find(cluster, job, namespace)
     about = f"involvedObject.uid={home_job['metadata']['uid']}"
     events, _ = await cluster.list(EVENTS, home_job["metadata"]["namespace"], fields=about)
-    told = sorted((_instant(event), str(event.get("message", ""))) for event in events if _is_ours(event))
-    return home_job, told or [(0, "Penstock has not reported anything about it yet.")]
+    messages = sorted((_instant(event), str(event.get("message", ""))) for event in events if _is_ours(event))
+    return home_job, messages or [(0, "Penstock has not reported anything about it yet.")]
 
 
 def _is_ours(event: Json) -> bool:

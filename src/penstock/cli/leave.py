@@ -53,12 +53,12 @@ def _places(client: Client, sites: list[str]) -> list[dict[str, Any]]:
 
 
 def _wait(client: Client, sites: list[str]) -> list[dict[str, Any]]:
-    told: dict[str, str] = {}
+    shown: dict[str, str] = {}
     while True:
         places = _places(client, sites)
         for place in places:
-            if not place["left"] and told.get(place["site"]) != _says(place):
-                told[place["site"]] = _says(place)
+            if not place["left"] and shown.get(place["site"]) != _says(place):
+                shown[place["site"]] = _says(place)
                 click.echo(_says(place), err=True)
         if all(place["left"] for place in places):
             return places

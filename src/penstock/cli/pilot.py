@@ -159,11 +159,11 @@ def _told(begun: "PilotStart", path: str) -> list[str]:
     from penstock.formatting import count, instant
 
     runs = len(begun.before.runs)
-    told = [f"The pilot is {begun.job}, from {instant(begun.started_at)} on. Its baseline has {count(runs, 'run')}."]
-    told += [f"Not counted: {number:,} {why}." for why, number in begun.before.left_out]
+    lines = [f"The pilot is {begun.job}, from {instant(begun.started_at)} on. Its baseline has {count(runs, 'run')}."]
+    lines += [f"Not counted: {number:,} {why}." for why, number in begun.before.left_out]
     if runs < LEAST_RUNS:
-        told.append(f"That is too few for a verdict: it takes {LEAST_RUNS} runs that ended on each side.")
-    return [*told, f"Written to {path}. Later: penstock pilot report --file {path}, with a source of the runs since."]
+        lines.append(f"That is too few for a verdict: it takes {LEAST_RUNS} runs that ended on each side.")
+    return [*lines, f"Written to {path}. Later: penstock pilot report --file {path}, with a source of the runs since."]
 
 
 def _print(lines: "list[str] | tuple[str, ...]") -> None:

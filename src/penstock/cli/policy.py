@@ -17,5 +17,5 @@ def command() -> None:
     """Check, test, explain, compare, export and apply a policy file."""
 
 
-for one in (check, test, explain, diff, apply, history, show, rollback, export, schema):
-    command.add_command(one)
+for subcommand in (check, test, explain, diff, apply, history, show, rollback, export, schema):
+    command.add_command(subcommand)

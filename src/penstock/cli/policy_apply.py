@@ -89,23 +89,23 @@ def _found(client: Client, revision: int) -> Any:
 
 def applied(client: Client, path: str, body: dict[str, Any], yes: bool) -> Any:
     """What came of a policy or sites file. Unless `yes`, whoever would strand running jobs is asked first."""
-    told = client.post(path, {**body, "yes": yes})
-    if told["stranded"] and not told["changed"] and not yes:
-        for job in told["stranded"][:MOST_SHOWN]:
+    reply = client.post(path, {**body, "yes": yes})
+    if reply["stranded"] and not reply["changed"] and not yes:
+        for job in reply["stranded"][:MOST_SHOWN]:
             where = f" ({job['where']})" if job["where"] else ""
             click.echo(f"{job['job']} of {job['team']} on {job['offer']}: {job['rule']}{where}", err=True)
-        click.confirm(f"{told['says']} Apply it?", abort=True, err=True)
-        told = client.post(path, {**body, "yes": True})
-    return told
+        click.confirm(f"{reply['says']} Apply it?", abort=True, err=True)
+        reply = client.post(path, {**body, "yes": True})
+    return reply
 
 
 def _apply(client: Client, body: dict[str, Any], yes: bool, as_json: bool) -> None:
-    told = applied(client, "/v1/policy", body, yes)
+    reply = applied(client, "/v1/policy", body, yes)
     if as_json:
         from penstock.cli.terminal import print_json
 
-        print_json(told)
+        print_json(reply)
         return
-    click.echo(told["says"])
-    for words in told["raised"]:
+    click.echo(reply["says"])
+    for words in reply["raised"]:
         click.echo(f"Notice: {words}", err=True)

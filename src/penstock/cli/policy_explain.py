@@ -48,8 +48,10 @@ def _by_api(job: str, file: str, team: str, url: str | None) -> Any:
     from penstock.core.errors import BadInput
 
     if _is_file(job) or file or team:
-        what = f"The job file {job}" if _is_file(job) else "--policy" if file else "--team"
-        raise BadInput(f"{what} needs --sites FILE, the offers to judge; a running Penstock is asked about a job's id.")
+        option = f"The job file {job}" if _is_file(job) else "--policy" if file else "--team"
+        raise BadInput(
+            f"{option} needs --sites FILE, the offers to judge; a running Penstock is asked about a job's id."
+        )
     return Client(url).get(job_path(job, "/verdicts"))
 
 

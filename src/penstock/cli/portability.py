@@ -87,14 +87,16 @@ async def _of_cluster(cluster: Any, namespace: str) -> list[Json]:
 
 def _is_of(job: Json, kind: str, owner: Json) -> bool:
     owners = job["metadata"].get("ownerReferences") or ()
-    return any(each.get("kind") == kind and each.get("uid") == owner["metadata"]["uid"] for each in owners)
+    return any(
+        reference.get("kind") == kind and reference.get("uid") == owner["metadata"]["uid"] for reference in owners
+    )
 
 
 def _draw(judged: "list[Judged]") -> None:
     rows = [[verdict.job, verdict.gpus or "-", verdict.verdict, _first_reason(verdict)] for verdict in judged]
     table("Jobs", ["job", "GPUs", "verdict", "because"], rows, "There are no Jobs.")
     lines = Counter(
-        (there.site, line) for verdict in judged for there in verdict.sites if not there.never for line in there.lines
+        (site.site, line) for verdict in judged for site in verdict.sites if not site.never for line in site.lines
     )
     wanted = [[site, line, count] for (site, line), count in lines.most_common()]
     if wanted:
@@ -102,8 +104,8 @@ def _draw(judged: "list[Judged]") -> None:
 
 
 def _first_reason(judged: "Judged") -> str:
-    if any(there.goes for there in judged.sites):
+    if any(site.goes for site in judged.sites):
         return ""
-    nearest = min(judged.sites, key=lambda there: (there.never, len(there.says)))
+    nearest = min(judged.sites, key=lambda site: (site.never, len(site.says)))
     more = len(nearest.says) - 1
     return nearest.says[0] + (f" And {more} more." if more else "")

@@ -92,16 +92,16 @@ async def _in_step(informer: Any) -> None:
 
 async def _watch_until_told(followed: "Followed", how: dict[str, Any], report: Any) -> None:
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
+    stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, stopped.set)
     ends = loop.time() + _seconds("--for", how["lasts"]) if how["lasts"] else float("inf")
     every = _seconds("--every", how["every"])
     reports = loop.time() + every
-    while not told.is_set() and loop.time() < ends:
+    while not stopped.is_set() and loop.time() < ends:
         try:
             async with asyncio.timeout(max(0.0, min(SAVE_SECONDS, reports - loop.time(), ends - loop.time()))):
-                await told.wait()
+                await stopped.wait()
         except TimeoutError:
             followed.save()
         if loop.time() >= reports:
@@ -162,8 +162,8 @@ def _print_json(days: "list[DaySummary]", jobs: int, currency: str) -> None:
 
     from penstock.cli.terminal import print_json
 
-    told = [{**asdict(day), "saved_hours": day.saved_hours} for day in days]
-    print_json({"currency": currency, "jobs_seen": jobs, "days": told})
+    rows = [{**asdict(day), "saved_hours": day.saved_hours} for day in days]
+    print_json({"currency": currency, "jobs_seen": jobs, "days": rows})
 
 
 def _draw(days: "list[DaySummary]", jobs: int, currency: str, nothing_yet: str) -> None:

@@ -13,14 +13,14 @@ from penstock.cli.policy_apply import applied, text_of
 @talks
 def command(client: Client, file: str, reason: str, yes: bool, as_json: bool) -> None:
     """Apply a sites file to the running Penstock: all of it, or nothing."""
-    told = applied(client, "/v1/sites", {"text": text_of(file), "name": file, "reason": reason}, yes)
+    reply = applied(client, "/v1/sites", {"text": text_of(file), "name": file, "reason": reason}, yes)
     if as_json:
         from penstock.cli.terminal import print_json
 
-        print_json(told)
+        print_json(reply)
         return
-    click.echo(told["says"])
-    for words in told["changes"]:
+    click.echo(reply["says"])
+    for words in reply["changes"]:
         click.echo(words)
-    for words in told["raised"]:
+    for words in reply["raised"]:
         click.echo(f"Notice: {words}", err=True)

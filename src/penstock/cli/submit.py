@@ -67,12 +67,12 @@ def submit(
     body = job_body(path)
     if team:
         body = check_body({**body, "team": team}, "--team")
-    told = _send(Client(url), body, key)
+    reply = _send(Client(url), body, key)
     if as_json:
-        print_json(told)
+        print_json(reply)
     else:
-        click.echo(told["job"])
-        click.echo(f"Follow it: penstock logs -f {told['job']}", err=True)
+        click.echo(reply["job"])
+        click.echo(f"Follow it: penstock logs -f {reply['job']}", err=True)
 
 
 def _submit_home_job(path: str, team: str, where: dict[str, Any], as_json: bool) -> None:
@@ -94,10 +94,10 @@ def run(client: Client, command: tuple[str, ...], detach: bool, as_json: bool, *
     """Run a command as a job, print its output, and exit as it exits."""
     from penstock.cli.logs import follow
 
-    told = _send(client, job_from_options(command, asked), "")
-    job = told["job"]
+    reply = _send(client, job_from_options(command, asked), "")
+    job = reply["job"]
     if detach:
-        print_json(told) if as_json else click.echo(job)
+        print_json(reply) if as_json else click.echo(job)
         return 0
     click.echo(f"{job}: {_why(client, job)}", err=True)
     try:
@@ -149,8 +149,8 @@ def job_from_options(command: tuple[str, ...], asked: dict[str, Any]) -> dict[st
 def _send(client: Client, job: dict[str, Any], key: str) -> dict[str, Any]:
     """Submits with an idempotency key, so that it can be repeated if the answer is lost."""
     headers = {"Idempotency-Key": key or secrets.token_hex(16)}
-    told: dict[str, Any] = client.post("/v1/jobs", job, **headers)
-    return told
+    reply: dict[str, Any] = client.post("/v1/jobs", job, **headers)
+    return reply
 
 
 # --- what is shown ---------------------------------------------------------------------------------------------------

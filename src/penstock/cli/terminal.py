@@ -30,7 +30,7 @@ def print_json(obj: object) -> None:
 
 
 @contextmanager
-def progress(total: int, what: str) -> Iterator[Callable[[int], None]]:
+def progress(total: int, label: str) -> Iterator[Callable[[int], None]]:
     """A bar on stderr while the block runs, if a person watches; the block calls `advance(n)` as it goes."""
     if not sys.stderr.isatty() or not can_draw():
         yield lambda _: None
@@ -42,7 +42,7 @@ def progress(total: int, what: str) -> Iterator[Callable[[int], None]]:
     text = TextColumn("{task.description}", markup=False)
     columns = (text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(label, total=total)
         yield lambda n: bar.advance(task, n)
 
 

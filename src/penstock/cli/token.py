@@ -49,5 +49,5 @@ def list_all(client: Client, as_json: bool) -> None:
 @talks
 def revoke(client: Client, token_id: str, as_json: bool) -> None:
     """Revoke a token by its id, at once."""
-    told = client.delete(f"/v1/tokens/{token_id}")
-    print_json(told) if as_json else click.echo(f"{told['id']} is revoked.")
+    reply = client.delete(f"/v1/tokens/{token_id}")
+    print_json(reply) if as_json else click.echo(f"{reply['id']} is revoked.")

@@ -39,19 +39,19 @@ def cluster_of(row: SiteSection, maps: Maps, page: Document, place: str) -> tupl
         page.refuse(f"{place}.kubernetes", "this is for sites with 'driver: kubernetes'")
     if row.reached_by != "kubernetes":
         return None
-    said = row.kubernetes or ClusterSection()
-    _check(said, page, f"{place}.kubernetes")
+    section = row.kubernetes or ClusterSection()
+    _check(section, page, f"{place}.kubernetes")
     places = [page.attempt(_place, offer, page, f"{place}.offers[{k}]") for k, offer in enumerate(row.offers)]
-    mapped = [there for _, there in maps.namespaces]
+    mapped = [target for _, target in maps.namespaces]
     return str(row.name), ClusterSite(
-        access=access_of(said, page),
-        namespace=str(said.namespace),
-        namespaces=tuple(dict.fromkeys([*(str(namespace) for namespace in said.namespaces), *mapped])),
-        shared=bool(said.shared),
-        secret=str(said.secret or ""),
-        grace_ms=int(said.grace),
-        room_ms=int(said.room),
-        scale_ms=int(said.scale),
+        access=access_of(section, page),
+        namespace=str(section.namespace),
+        namespaces=tuple(dict.fromkeys([*(str(namespace) for namespace in section.namespaces), *mapped])),
+        shared=bool(section.shared),
+        secret=str(section.secret or ""),
+        grace_ms=int(section.grace),
+        room_ms=int(section.room),
+        scale_ms=int(section.scale),
         places=tuple((f"{row.name}/{offer.name}", spelt) for offer, spelt in zip(row.offers, places, strict=True)),
         transient=_transient(row, page, f"{place}.cluster"),
     )
@@ -88,18 +88,21 @@ def _as_json(text: str) -> str:
         return json.dumps(text)
 
 
-def _check(said: ClusterSection, page: Document, place: str) -> None:
-    page.attempt(check_login, said, page, place)
-    for key, name in [("namespace", said.namespace), *(("namespaces", namespace) for namespace in said.namespaces)]:
+def _check(section: ClusterSection, page: Document, place: str) -> None:
+    page.attempt(check_login, section, page, place)
+    for key, name in [
+        ("namespace", section.namespace),
+        *(("namespaces", namespace) for namespace in section.namespaces),
+    ]:
         if name is not UNREAD and not A_NAMESPACE.fullmatch(name):
             page.report(f"{place}.{key}", f"{shown(name)} is not a namespace: small letters, digits and '-'")
 
 
-def check_login(said: ClusterSection | ManagementSection | KueueSection, page: Document, place: str) -> None:
-    if said.in_cluster and (said.kubeconfig is not None or said.context is not None):
+def check_login(section: ClusterSection | ManagementSection | KueueSection, page: Document, place: str) -> None:
+    if section.in_cluster and (section.kubeconfig is not None or section.context is not None):
         page.report(f"{place}.in_cluster", "with the pod's own account there is no 'kubeconfig' and no 'context'")
-    if (secret := said.kubeconfig_secret) is not None:
-        if said.in_cluster or said.kubeconfig is not None:
+    if (secret := section.kubeconfig_secret) is not None:
+        if section.in_cluster or section.kubeconfig is not None:
             page.report(f"{place}.kubeconfig_secret", "with a Secret there is no 'kubeconfig' and no 'in_cluster'")
         if not A_SECRET.fullmatch(secret):
             page.report(f"{place}.kubeconfig_secret", f"{shown(secret)} is not NAME or NAMESPACE/NAME of a Secret")
@@ -116,13 +119,13 @@ def _check_management(rent: RentSection, page: Document, place: str) -> None:
         page.report(f"{place}.zones", "a Machine is in one failure domain; make an offer for each zone")
 
 
-def access_of(said: ClusterSection | ManagementSection | KueueSection, page: Document) -> Access:
+def access_of(section: ClusterSection | ManagementSection | KueueSection, page: Document) -> Access:
     return Access(
-        kubeconfig=path_of(str(said.kubeconfig or ""), page),
-        context=str(said.context or ""),
-        in_cluster=bool(said.in_cluster),
-        allow_exec=tuple(str(program) for program in said.allow_exec),
-        secret=str(said.kubeconfig_secret or ""),
+        kubeconfig=path_of(str(section.kubeconfig or ""), page),
+        context=str(section.context or ""),
+        in_cluster=bool(section.in_cluster),
+        allow_exec=tuple(str(program) for program in section.allow_exec),
+        secret=str(section.kubeconfig_secret or ""),
     )
 
 
@@ -134,8 +137,8 @@ def path_of(path: str, page: Document) -> str:
 
 
 def _place(offer: OfferSection, page: Document, place: str) -> NodeSelection:
-    said = offer.kubernetes or NodeSelectionSection()
-    for key in said.selector:
+    section = offer.kubernetes or NodeSelectionSection()
+    for key in section.selector:
         if not A_LABEL.fullmatch(key):
             page.report(f"{place}.kubernetes.selector", f"{shown(key)} is not a label, like nvidia.com/gpu.product")
     if offer.rent is not None:
@@ -146,22 +149,22 @@ def _place(offer: OfferSection, page: Document, place: str) -> NodeSelection:
         for key in offer.rent.labels:
             if not A_LABEL.fullmatch(key):
                 page.report(f"{place}.rent.labels", f"{shown(key)} is not a label, like nvidia.com/gpu.product")
-    if said.headroom is not UNREAD and len(said.headroom) not in (0, 1, HOURS):
+    if section.headroom is not UNREAD and len(section.headroom) not in (0, 1, HOURS):
         page.report(f"{place}.kubernetes.headroom", "one number, or one for each of the 24 hours of a day")
-    if said.provisioning_class is not None:
-        _check_provisioning(offer, said, page, f"{place}.kubernetes.provisioning_class")
+    if section.provisioning_class is not None:
+        _check_provisioning(offer, section, page, f"{place}.kubernetes.provisioning_class")
     return _with_paths(place_of(offer), page)
 
 
-def _check_provisioning(offer: OfferSection, said: NodeSelectionSection, page: Document, place: str) -> None:
+def _check_provisioning(offer: OfferSection, section: NodeSelectionSection, page: Document, place: str) -> None:
     """By a ProvisioningRequest an autoscaler adds the nodes, and nobody else decides when the pods may come."""
-    name = str(said.provisioning_class or "")
-    if said.provisioning_class is not UNREAD and not A_CLASS.fullmatch(name):
+    name = str(section.provisioning_class or "")
+    if section.provisioning_class is not UNREAD and not A_CLASS.fullmatch(name):
         words = "is no class of ProvisioningRequests, like best-effort-atomic-scale-up.autoscaling.x-k8s.io"
         page.report(place, f"{shown(name)} {words}")
     if offer.rent is not None:
         page.report(place, "with 'rent' Penstock adds the nodes itself; leave one of them out")
-    elif said.queue is not None:
+    elif section.queue is not None:
         page.report(place, "with 'queue' Kueue asks for the nodes, by a check of its own; leave one of them out")
     elif offer.term in STANDING:
         page.report(place, f"nodes that are {offer.term} are there already; leave it out, or write another 'term'")
@@ -178,14 +181,14 @@ def _with_paths(place: NodeSelection, page: Document) -> NodeSelection:
 
 
 def place_of(offer: OfferSection) -> NodeSelection:
-    said = offer.kubernetes or NodeSelectionSection()
+    section = offer.kubernetes or NodeSelectionSection()
     return NodeSelection(
-        resource=str(said.resource or _resource(offer)),
-        selector=tuple((key, str(text)) for key, text in said.selector.items()),
-        tolerations=tuple(_toleration(toleration) for toleration in said.tolerations),
-        queue=str(said.queue or ""),
-        headroom=tuple(int(count) for count in said.headroom),
-        provisioning_class=str(said.provisioning_class or ""),
+        resource=str(section.resource or _resource(offer)),
+        selector=tuple((key, str(text)) for key, text in section.selector.items()),
+        tolerations=tuple(_toleration(toleration) for toleration in section.tolerations),
+        queue=str(section.queue or ""),
+        headroom=tuple(int(count) for count in section.headroom),
+        provisioning_class=str(section.provisioning_class or ""),
         rent=None if offer.rent is None else rented_nodes(offer.rent, offer.term),
     )
 

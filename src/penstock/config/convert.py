@@ -61,22 +61,22 @@ def explained(kind: type[Section]) -> dict[str, Says]:
     }
 
 
-def converted(found: object, kind: type[R], page: Document, place: str = "") -> R:
+def converted(table: object, kind: type[R], page: Document, place: str = "") -> R:
     """A section, whole or with unread parts; the document has the errors."""
-    if not isinstance(found, dict):
-        return _unexpected(dict, found, page, place)  # type: ignore[no-any-return]  # UNREAD stands for any row
+    if not isinstance(table, dict):
+        return _unexpected(dict, table, page, place)  # type: ignore[no-any-return]  # UNREAD stands for any row
     keys = keys_of(kind)
     fields: dict[str, object] = {}
-    for name, content in found.items():
+    for name, content in table.items():
         now = kind.renamed.get(name, name)
         if now in keys:
             if name != now:
-                _tell_renamed(name, now, found, page, place)
+                _tell_renamed(name, now, table, page, place)
             fields[keys[now].field] = _value(content, keys[now].hint, page, f"{place}.{name}" if place else name)
         else:
             meant = page.hint(name, keys)
             page.report(place, unknown("unknown key", name, keys, meant), key=name)
-            if meant and meant not in found:  # misspelt, so not reported as missing
+            if meant and meant not in table:  # misspelt, so not reported as missing
                 fields[keys[meant].field] = UNREAD
     for name, field in _required(kind):
         if field not in fields:
@@ -91,36 +91,36 @@ def _required(kind: type[Section]) -> tuple[tuple[str, str], ...]:
     return tuple((name, key.field) for name, key in keys_of(kind).items() if key.required)
 
 
-def _tell_renamed(name: str, now: str, found: dict[str, object], page: Document, place: str) -> None:
+def _tell_renamed(name: str, now: str, table: dict[str, object], page: Document, place: str) -> None:
     inner = f"{place}.{name}".lstrip(".")
-    if now in found:
+    if now in table:
         page.report(inner, f"this is the old name of '{now}', which is here, too; keep that one")
     line = page.line(inner)
     where = page.name if line is None else f"{page.name}, line {line}"
     page.notices.append(f"{where}: '{name}' is called '{now}' now; the old name works for a release.")
 
 
-def _value(found: object, hint: Any, page: Document, place: str) -> Any:
+def _value(content: object, hint: Any, page: Document, place: str) -> Any:
     """The value at a place, as its type hint says: scalar, word, section, list or table."""
-    if found is UNREAD:
+    if content is UNREAD:
         return UNREAD
     if hint in SCALARS:  # nearly all are
-        return _scalar(found, hint, page, place)
+        return _scalar(content, hint, page, place)
     origin, args = _parts(hint)
     if origin in (Union, UnionType):
-        return None if found is None and NoneType in args else _value(found, _choice(found, args), page, place)
+        return None if content is None and NoneType in args else _value(content, _choice(content, args), page, place)
     if origin is Literal:
-        return _word(found, args, page, place)
+        return _word(content, args, page, place)
     if origin is tuple:
-        return _list(found, args[0], page, place)
+        return _list(content, args[0], page, place)
     if origin is dict:
-        return _table(found, args, page, place)
-    return converted(found, hint, page, place)
+        return _table(content, args, page, place)
+    return converted(content, hint, page, place)
 
 
-def _scalar(found: object, kind: type, page: Document, place: str) -> Any:
+def _scalar(content: object, kind: type, page: Document, place: str) -> Any:
     try:
-        return scalar(kind, found)
+        return scalar(kind, content)
     except ValueError as error:
         page.report(place, str(error))
         return UNREAD
@@ -132,10 +132,10 @@ def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     return get_origin(hint), get_args(hint)
 
 
-def _choice(found: object, args: tuple[Any, ...]) -> Any:
+def _choice(content: object, args: tuple[Any, ...]) -> Any:
     """Of a union's members, the one that fits what is there."""
     first, table = _members(args)
-    return first if table is None or isinstance(found, str) else table
+    return first if table is None or isinstance(content, str) else table
 
 
 @cache
@@ -145,31 +145,31 @@ def _members(args: tuple[Any, ...]) -> tuple[Any, Any]:
     return hints[0], next((hint for hint in hints if get_origin(hint) is dict), None)
 
 
-def _word(found: object, words: tuple[str, ...], page: Document, place: str) -> Any:
-    if not isinstance(found, str):
-        return _unexpected(str, found, page, place)
-    if found not in words:
-        page.report(place, unknown("unknown word", found, words))
+def _word(word: object, words: tuple[str, ...], page: Document, place: str) -> Any:
+    if not isinstance(word, str):
+        return _unexpected(str, word, page, place)
+    if word not in words:
+        page.report(place, unknown("unknown word", word, words))
         return UNREAD
-    return found
+    return word
 
 
-def _list(found: object, hint: Any, page: Document, place: str) -> Any:
-    if not isinstance(found, list):
-        return _unexpected(list, found, page, place)
-    return tuple(_value(item, hint, page, f"{place}[{k}]") for k, item in enumerate(found))
+def _list(items: object, hint: Any, page: Document, place: str) -> Any:
+    if not isinstance(items, list):
+        return _unexpected(list, items, page, place)
+    return tuple(_value(item, hint, page, f"{place}[{k}]") for k, item in enumerate(items))
 
 
-def _table(found: object, args: tuple[Any, ...], page: Document, place: str) -> Any:
-    if not isinstance(found, dict):
-        return _unexpected(dict, found, page, place)
+def _table(table: object, args: tuple[Any, ...], page: Document, place: str) -> Any:
+    if not isinstance(table, dict):
+        return _unexpected(dict, table, page, place)
     named, hint = args
-    for name in found if named is not str else ():
+    for name in table if named is not str else ():
         _value(name, named, page, f"{place}.{name}")
-    return {name: _value(item, hint, page, f"{place}.{name}") for name, item in found.items()}
+    return {name: _value(item, hint, page, f"{place}.{name}") for name, item in table.items()}
 
 
-def _unexpected(kind: type, found: object, page: Document, place: str) -> Any:
-    if found is not UNREAD:
-        page.report(place, f"this must be {KINDS[kind]}; it is {KINDS[type(found)]}")
+def _unexpected(kind: type, content: object, page: Document, place: str) -> Any:
+    if content is not UNREAD:
+        page.report(place, f"this must be {KINDS[kind]}; it is {KINDS[type(content)]}")
     return UNREAD

@@ -68,20 +68,20 @@ class Document:
         self.more = 0  #: errors that were only counted
         self.notices: list[str] = []  #: deprecation notices, a sentence each
 
-    def report(self, place: str, what: str, *, key: str = "") -> None:
+    def report(self, place: str, problem: str, *, key: str = "") -> None:
         """Record an error and go on. With a key, the line is that key's."""
         line = self.line(f"{place}.{key}".strip(".") if key else place)
         shown_place = _bare(place) + self._called(place) if place else ""
-        self._keep(FileError(self.name, line, shown_place, what if what.endswith("?") else f"{what}."))
+        self._keep(FileError(self.name, line, shown_place, problem if problem.endswith("?") else f"{problem}."))
 
-    def refuse(self, place: str, what: str) -> NoReturn:
+    def refuse(self, place: str, problem: str) -> NoReturn:
         """Record an error that ends this part of the file."""
-        self.report(place, what)
+        self.report(place, problem)
         raise Unchecked
 
-    def fail(self, line: int | None, what: str) -> NoReturn:
+    def fail(self, line: int | None, problem: str) -> NoReturn:
         """Record an error of the text itself, after which nothing more can be read."""
-        self._keep(FileError(self.name, line, "", f"{what}."))
+        self._keep(FileError(self.name, line, "", f"{problem}."))
         raise Unchecked
 
     def attempt(self, make: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
@@ -130,7 +130,7 @@ class Document:
 
     def _called(self, place: str) -> str:
         """Names of the enclosing things, like ` (lab/spot)`."""
-        parts = [place[: found.end()] for found in re.finditer(r"\]", place)]
+        parts = [place[: bracket.end()] for bracket in re.finditer(r"\]", place)]
         names = [self.texts[f"{part}.name"] for part in parts if f"{part}.name" in self.texts]
         return f" ({_bare('/'.join(names))})" if names else ""
 
@@ -229,26 +229,26 @@ def _plain_node(node: yaml.Node, page: Document, place: str, seen: set[int]) -> 
 
 
 def _plain_keys(node: yaml.MappingNode, page: Document, place: str, seen: set[int]) -> dict[str, object]:
-    found: dict[str, object] = {}
+    table: dict[str, object] = {}
     for key, content in node.value:
         if not isinstance(key, yaml.ScalarNode):
             page.report(place, "a key must be a word")
             continue
         inner = f"{place}.{key.value}" if place else str(key.value)
         line = key.start_mark.line + 1
-        if key.value in found:
+        if key.value in table:
             page.report(inner, f"this key is here twice; the second is in line {line}")
             continue
         page.lines[inner] = line
-        found[key.value] = _plain_node(content, page, inner, seen)
-    return found
+        table[key.value] = _plain_node(content, page, inner, seen)
+    return table
 
 
-def unknown(what: str, word: str, known: Iterable[str], near: str | None = None) -> str:
+def unknown(problem: str, word: str, known: Iterable[str], near: str | None = None) -> str:
     known = list(known)
     near = nearest(word, known) if near is None else near
     hint = f"did you mean '{near}'?" if near else f"known here: {', '.join(known) or 'none'}"
-    return f"{what} {shown(word)}; {hint}"
+    return f"{problem} {shown(word)}; {hint}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -117,16 +117,16 @@ def check_body(body: dict[str, Any], name: str) -> dict[str, Any]:
     return page.whole(lambda: _body(body, page, Path()))
 
 
-def _body(found: object, page: Document, around: Path) -> dict[str, Any]:
-    if isinstance(found, dict) and isinstance(found.get("folder"), str):
-        found = {**found, "folder": str((around / found["folder"]).absolute())}
-    _job(found, page)
-    assert isinstance(found, dict)
-    return found
+def _body(body: object, page: Document, around: Path) -> dict[str, Any]:
+    if isinstance(body, dict) and isinstance(body.get("folder"), str):
+        body = {**body, "folder": str((around / body["folder"]).absolute())}
+    _job(body, page)
+    assert isinstance(body, dict)
+    return body
 
 
-def _job(found: object, page: Document) -> JobFile:
-    row = converted(_long_form(found), JobSection, page)
+def _job(body: object, page: Document) -> JobFile:
+    row = converted(_long_form(body), JobSection, page)
     _check(row, page)
     return JobFile(
         spec=_spec(row),
@@ -139,10 +139,10 @@ def _job(found: object, page: Document) -> JobFile:
     )
 
 
-def spec_of(found: object, page: Document, place: str) -> JobSpec:
+def spec_of(keys: object, page: Document, place: str) -> JobSpec:
     """The request that a job's keys in another file stand for: no command is needed, and one GPU is the default."""
-    found = {"command": ["true"], "gpus": "1", **found} if isinstance(found, dict) else found
-    row = converted(_long_form(found), JobSection, page, place)
+    keys = {"command": ["true"], "gpus": "1", **keys} if isinstance(keys, dict) else keys
+    row = converted(_long_form(keys), JobSection, page, place)
     for check in (_check_sizes, _check_models, _check_widths):
         page.attempt(check, row, page)
     deadline_at = None if row.deadline is None else int(row.deadline)
@@ -152,13 +152,13 @@ def spec_of(found: object, page: Document, place: str) -> JobSpec:
 def plain_json(raw: bytes, page: Document) -> object:
     """As `document.plain`, for JSON: scalars stay text until their key gives them a type."""
     try:
-        found: object = json.loads(
+        body: object = json.loads(
             raw, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=lambda pairs: _once(pairs, page)
         )
         if len(raw) > MOST_NODES or raw.count(b"[") + raw.count(b"{") > MOST_DEPTH:  # fewer bytes cannot exceed them
-            _check_bounds(found, page)
+            _check_bounds(body, page)
         plain_words = b"true" not in raw and b"false" not in raw and b"\0" not in raw  # zero bytes: UTF-16
-        return found if plain_words else _texts(found)
+        return body if plain_words else _texts(body)
     except UnicodeDecodeError:
         page.fail(None, "not UTF-8 text; send it as UTF-8")
     except json.JSONDecodeError as error:
@@ -167,9 +167,9 @@ def plain_json(raw: bytes, page: Document) -> object:
         page.fail(None, "nested too deeply for a job file")
 
 
-def _check_bounds(found: object, page: Document) -> None:
+def _check_bounds(body: object, page: Document) -> None:
     """As of a YAML file; without recursion, since it may be as deep as Python's parser goes."""
-    level, depth, nodes = [found], 0, 1
+    level, depth, nodes = [body], 0, 1
     while level and nodes <= MOST_NODES and depth <= MOST_DEPTH:
         insides = [
             list(item.values()) if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)
@@ -183,35 +183,35 @@ def _check_bounds(found: object, page: Document) -> None:
 
 
 def _once(pairs: list[tuple[str, object]], page: Document) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    table = dict(pairs)
+    if len(table) < len(pairs):
         for key, times in Counter(key for key, _ in pairs).items():
             if times > 1:
                 page.report("", f"the key {shown(key)} is there twice")
-    return found
+    return table
 
 
-def _texts(found: object) -> object:
-    if isinstance(found, dict):
-        return {key: _texts(inner) for key, inner in found.items()}
-    if isinstance(found, list):
-        return [_texts(inner) for inner in found]
-    return {True: "true", False: "false"}[found] if isinstance(found, bool) else found
+def _texts(content: object) -> object:
+    if isinstance(content, dict):
+        return {key: _texts(inner) for key, inner in content.items()}
+    if isinstance(content, list):
+        return [_texts(inner) for inner in content]
+    return {True: "true", False: "false"}[content] if isinstance(content, bool) else content
 
 
-def _long_form(found: object) -> object:
+def _long_form(body: object) -> object:
     """Expand short forms: a command as one shell line, one GPU model instead of a list."""
-    if not isinstance(found, dict):
-        return found
-    found = dict(found)
-    if isinstance(found.get("command"), str):
-        found["command"] = ["sh", "-c", found["command"]]
-    gpu = found.get("gpu")
+    if not isinstance(body, dict):
+        return body
+    body = dict(body)
+    if isinstance(body.get("command"), str):
+        body["command"] = ["sh", "-c", body["command"]]
+    gpu = body.get("gpu")
     if isinstance(gpu, str | dict):
         gpu = [gpu]
     if isinstance(gpu, list):
-        found["gpu"] = [{"model": choice} if isinstance(choice, str) else choice for choice in gpu]
-    return found
+        body["gpu"] = [{"model": choice} if isinstance(choice, str) else choice for choice in gpu]
+    return body
 
 
 def _check(row: JobSection, page: Document) -> None:

@@ -26,29 +26,29 @@ def maps_of(row: SiteSection, page: Document, place: str) -> Maps:
     """Checks and all: what the rest of the file says of this site does not matter here."""
     if row.maps is not None and row.reached_by not in ("kubernetes", "rehearsal"):
         page.report(f"{place}.maps", "this is for sites with 'driver: kubernetes'")
-    said = row.maps or MapsSection()
+    section = row.maps or MapsSection()
     for key, may_be_empty in NAMES.items():
-        for name, to in _named(getattr(said, key)).items():
+        for name, to in _named(getattr(section, key)).items():
             page.attempt(_check, to, may_be_empty, key, page, f"{place}.maps.{key}.{name}")
-    for model, stand_in in said.gpus.items():
+    for model, stand_in in section.gpus.items():
         page.attempt(_check_gpu, stand_in, row, page, f"{place}.maps.gpus.{model}")
     return Maps(
         site=str(row.name),
-        namespaces=_table(said.namespaces),
-        images=_table(said.images),
-        config_maps=_table(_named(said.config_maps)),
-        copy_config_maps=said.config_maps == "copy",
-        services=_table(_named(said.services)),
-        copy_services=said.services == "copy",
-        secrets=_table(said.secrets),
-        service_accounts=_table(said.service_accounts),
-        volumes=_table(said.volumes),
-        node_selectors=_table(said.node_selectors),
-        priority_classes=_table(said.priority_classes),
-        runtime_classes=_table(said.runtime_classes),
-        resources=_table(said.resources),
-        gpus=tuple((model, str(to)) for model, to in said.gpus.items()),
-        architectures=tuple(str(architecture) for architecture in said.architectures),
+        namespaces=_table(section.namespaces),
+        images=_table(section.images),
+        config_maps=_table(_named(section.config_maps)),
+        copy_config_maps=section.config_maps == "copy",
+        services=_table(_named(section.services)),
+        copy_services=section.services == "copy",
+        secrets=_table(section.secrets),
+        service_accounts=_table(section.service_accounts),
+        volumes=_table(section.volumes),
+        node_selectors=_table(section.node_selectors),
+        priority_classes=_table(section.priority_classes),
+        runtime_classes=_table(section.runtime_classes),
+        resources=_table(section.resources),
+        gpus=tuple((model, str(to)) for model, to in section.gpus.items()),
+        architectures=tuple(str(architecture) for architecture in section.architectures),
     )
 
 
@@ -61,17 +61,17 @@ def site_has(row: SiteSection, maps: Maps) -> tuple[str, ...]:
     return has(maps) if row.reached_by == "kubernetes" else ()
 
 
-def _named(said: str | dict[str, Word | None]) -> dict[str, Word | None]:
+def _named(names: str | dict[str, Word | None]) -> dict[str, Word | None]:
     """Its table; `copy` has none."""
-    return {} if isinstance(said, str) else said
+    return {} if isinstance(names, str) else names
 
 
-def _table(said: dict[str, Word | None]) -> Table:
-    return tuple((name, str(to or "")) for name, to in said.items())
+def _table(names: dict[str, Word | None]) -> Table:
+    return tuple((name, str(to or "")) for name, to in names.items())
 
 
-def _check(said: Word | None, may_be_empty: bool, key: str, page: Document, place: str) -> None:
-    to = str(said or "")
+def _check(name: Word | None, may_be_empty: bool, key: str, page: Document, place: str) -> None:
+    to = str(name or "")
     if to == "" and may_be_empty:
         return
     if to == EMPTY_DIR and key == "volumes":

@@ -50,15 +50,15 @@ OnDemand: TypeAlias = dict[tuple[str, str, int], Money]
 
 def on_demand_prices(row: SiteSection, exchange: Exchange) -> OnDemand:
     """The dearest where there are several: it bounds what a provider may charge for spot."""
-    found: OnDemand = {}
+    prices: OnDemand = {}
     for offer in row.offers:
         for shape in _shape_rows(offer) if offer.term == "on_demand" else ():
             price = shape.price or offer.price
             key = (str(offer.gpu), str(offer.mig or ""), int(shape.gpus_per_node))
             amounts = [a for a in (price.list_price, price.contract) if a is not None] if price else []
             for amount in amounts:
-                found[key] = max(found.get(key, 0), exchange.ours(amount * _per(price, shape)))
-    return found
+                prices[key] = max(prices.get(key, 0), exchange.ours(amount * _per(price, shape)))
+    return prices
 
 
 def standing_nodes(row: OfferSection) -> int:
@@ -177,11 +177,11 @@ class _OfferMaker:
             str(self.row.gpu), place.resource, place.selector, [(key, str(to)) for key, to in gpus.items()]
         )
 
-    def _report(self, key: str, what: str) -> None:
-        self.page.report(self.place + key, what)
+    def _report(self, key: str, problem: str) -> None:
+        self.page.report(self.place + key, problem)
 
-    def _refuse(self, key: str, what: str) -> NoReturn:
-        self.page.refuse(self.place + key, what)
+    def _refuse(self, key: str, problem: str) -> NoReturn:
+        self.page.refuse(self.place + key, problem)
 
     def _check_rented_keys(self) -> None:
         for key in RENTED_ONLY if self.standing else ():

@@ -14,14 +14,14 @@ from penstock.config.document import shown
 from penstock.core.units import DAY, HOUR, LONGEST_MS, MICRO, MINUTE, MOST_BYTES, MOST_GPUS, MOST_MONEY, SECOND
 
 
-def scalar(kind: type, found: object) -> object:
+def scalar(kind: type, content: object) -> object:
     """Called by msgspec for every scalar; a ValueError becomes its error, with the place added."""
     form, reader = SCALARS[kind]
-    if not isinstance(found, str):
-        raise ValueError(f"this must be {form}; it is {'empty' if found is None else 'a list or has keys'}")
-    read = reader(found)
+    if not isinstance(content, str):
+        raise ValueError(f"this must be {form}; it is {'empty' if content is None else 'a list or has keys'}")
+    read = reader(content)
     if read is None:
-        raise ValueError(f"{shown(found)} is not {form}")
+        raise ValueError(f"{shown(content)} is not {form}")
     return read
 
 
@@ -168,10 +168,10 @@ def _grams(text: str) -> Grams | None:
 
 
 def _duration(text: str) -> Duration | None:
-    found = SPAN.fullmatch(text)
-    if not found or not any(found.groups()):
+    match = SPAN.fullmatch(text)
+    if not match or not any(match.groups()):
         return None
-    parts = [(part, unit) for part, unit in zip(found.groups(), SPAN_MS, strict=True) if part]
+    parts = [(part, unit) for part, unit in zip(match.groups(), SPAN_MS, strict=True) if part]
     ms = sum((int(part) if part.isdigit() else Fraction(part)) * unit for part, unit in parts)  # few need a fraction
     return Duration(int(ms)) if ms == int(ms) and ms <= LONGEST_MS else None
 
@@ -181,10 +181,10 @@ def _interval(text: str) -> Interval | None:
 
 
 def _size(text: str) -> Size | None:
-    found = SIZE.fullmatch(text)
-    if not found:
+    match = SIZE.fullmatch(text)
+    if not match:
         return None
-    number, prefix, binary = found.groups()
+    number, prefix, binary = match.groups()
     size = Fraction(number) * (1024 if binary else 1000) ** (1 + "KMGTP".index(prefix))
     return Size(math.ceil(size)) if 0 < size <= MOST_BYTES else None
 
@@ -246,9 +246,9 @@ def _name_pattern(text: str) -> NamePattern | None:
 
 
 def _time_of_day(text: str) -> TimeOfDay | None:
-    found = re.fullmatch("([01][0-9]|2[0-3]):([0-5][0-9])|(24):(00)", text)
-    hours, minutes = [part for part in found.groups() if part] if found else ("", "")
-    return TimeOfDay(60 * int(hours) + int(minutes)) if found else None
+    match = re.fullmatch("([01][0-9]|2[0-3]):([0-5][0-9])|(24):(00)", text)
+    hours, minutes = [part for part in match.groups() if part] if match else ("", "")
+    return TimeOfDay(60 * int(hours) + int(minutes)) if match else None
 
 
 def _time_zone(text: str) -> TimeZone | None:

@@ -145,9 +145,9 @@ def _parsed(raw: bytes, page: Document) -> SitesFile:
     return page.whole(lambda: _sites_file(converted(plain(raw, page), FileSection, page), page))
 
 
-def sites_of(found: object, page: Document) -> SitesFile:
+def sites_of(keys: object, page: Document) -> SitesFile:
     """Sites that stand in another file, under the same keys."""
-    return _sites_file(converted(found, FileSection, page), page)
+    return _sites_file(converted(keys, FileSection, page), page)
 
 
 def _sites_file(file: FileSection, page: Document) -> SitesFile:
@@ -332,13 +332,13 @@ def _fault(row: FaultSection, page: Document, place: str, file: FileSection) -> 
     return int(row.at), str(row.what), int(row.lasts)
 
 
-def _can_break(what: str, file: FileSection) -> bool:
+def _can_break(name: str, file: FileSection) -> bool:
     """By the rows, and not by what was made of them: what cannot be read may be the very thing that is meant."""
-    if any(site.name == what for site in file.sites):
+    if any(site.name == name for site in file.sites):
         return True
-    if not re.fullmatch(".+/.+/(0|[1-9][0-9]{0,6})", what):
+    if not re.fullmatch(".+/.+/(0|[1-9][0-9]{0,6})", name):
         return False
-    offer_id, _, number = what.rpartition("/")
+    offer_id, _, number = name.rpartition("/")
     offers = [offer for site in file.sites for offer in site.offers if f"{site.name}/{offer.name}" == offer_id]
     return any(int(number) < standing_nodes(offer) for offer in offers)
 
@@ -353,19 +353,19 @@ def _local_site(row: SiteSection, page: Document, place: str) -> tuple[str, Loca
         page.refuse(f"{place}.local", "this is for sites with 'driver: local'")
     if row.reached_by != "local":
         return None
-    said = row.local or LocalSection()
-    losses = tuple(int(seconds) for seconds in said.lost_after)
-    if said.folder is not None and not said.folder.startswith("/"):
-        page.report(f"{place}.local.folder", f"{shown(said.folder)} must begin with /")
+    section = row.local or LocalSection()
+    losses = tuple(int(seconds) for seconds in section.lost_after)
+    if section.folder is not None and not section.folder.startswith("/"):
+        page.report(f"{place}.local.folder", f"{shown(section.folder)} must begin with /")
     return str(row.name), LocalSite(
-        notice_ms=int(said.notice),
-        grace_ms=int(said.grace),
+        notice_ms=int(section.notice),
+        grace_ms=int(section.grace),
         losses_ms=losses,
-        folder=str(said.folder or ""),
-        pass_env=tuple(str(name) for name in said.pass_env),
-        log_bytes=int(said.log_limit),
-        memory=int(said.memory or 0),
-        processes=int(said.processes),
+        folder=str(section.folder or ""),
+        pass_env=tuple(str(name) for name in section.pass_env),
+        log_bytes=int(section.log_limit),
+        memory=int(section.memory or 0),
+        processes=int(section.processes),
     )
 
 
@@ -430,12 +430,12 @@ def data_notes(sites: Sequence[Site], data: Iterable[DataSet], rules: Sequence[D
         if data_class not in ruled:
             yield f"Data class '{data_class}' has no rule: its data stays where it lives."
     for rule in rules:
-        for key, names, there in (
+        for key, names, known in (
             ("location", rule.locations, {site.location for site in sites}),
             ("law", rule.laws, {site.law for site in sites}),
         ):
             for name in names:
-                if name not in there:
+                if name not in known:
                     yield f"The rule for data class '{rule.data_class}' names {key} {shown(name)}, and no site has it."
 
 
@@ -494,5 +494,5 @@ def _config_map(file: FileSection, page: Document) -> ConfigMapKey | None:
     return ConfigMapKey(str(row.site), str(row.namespace or own), str(row.name), str(row.key))
 
 
-def _strings(found: Iterable[str]) -> tuple[str, ...]:
-    return tuple(str(text) for text in found)
+def _strings(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(str(text) for text in texts)

@@ -62,8 +62,10 @@ def _check(row: SiteSection, cluster: TransientSection, page: Document, place: s
         page.report(f"{place}.up_within", "this is shorter than 'start', so each start would fail")
     if not A_VERSION.fullmatch(cluster.version):
         page.report(f"{place}.version", f"{shown(cluster.version)} is not a version of Kubernetes, like v1.35.0")
-    said = row.kubernetes
-    if said is not None and (said.kubeconfig or said.kubeconfig_secret or said.context or said.in_cluster):
+    section = row.kubernetes
+    if section is not None and (
+        section.kubeconfig or section.kubeconfig_secret or section.context or section.in_cluster
+    ):
         page.report(
             place, "Cluster API says how a cluster is reached that it made; leave 'kubeconfig' and the like out"
         )

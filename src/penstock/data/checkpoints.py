@@ -73,8 +73,8 @@ class FolderStore:
     def _left_by(self, earlier: str, job: str) -> "JobCheckpoints | None":
         """Where that attempt ran; if it wrote nothing there is a copy of what it began with, so the newest will do."""
         shelves = [JobCheckpoints(folder, job) for folder in self.folders.values()]
-        there = [store for store in shelves if store.attempt]
-        return max(there, key=lambda store: (store.attempt == earlier, attempt_number(store.attempt)), default=None)
+        written = [store for store in shelves if store.attempt]
+        return max(written, key=lambda store: (store.attempt == earlier, attempt_number(store.attempt)), default=None)
 
 
 class JobCheckpoints:

@@ -61,34 +61,34 @@ class CloudObserver(Observer):
             return
         super().look()
         held = set(self.holds)
-        there = self.there_now()
+        objects = self.there_now()
         super().look()
         held |= set(self.holds)
         self.polled_s = time.monotonic()
-        for kind, thing in there:
-            self._see(kind, thing, held)
+        for kind, obj in objects:
+            self._see(kind, obj, held)
 
     def there_now(self) -> list[tuple[str, dict[str, Any]]]:
         """All NodeClaims and Nodes of both clusters, whoever made them."""
         paths = {"claim": karpenter.CLAIMS, "Node": NODES}
         return [
-            (kind, thing)
+            (kind, obj)
             for cluster in self.clusters.values()
             for kind, path in paths.items()
-            for thing in cluster.api.ask("GET", path).body["items"]
+            for obj in cluster.api.ask("GET", path).body["items"]
         ]
 
-    def _see(self, kind: str, thing: dict[str, Any], held: set[str]) -> None:
-        node = str((thing["metadata"].get("annotations") or {}).get(annotations.NODE_ID, ""))
+    def _see(self, kind: str, obj: dict[str, Any], held: set[str]) -> None:
+        node = str((obj["metadata"].get("annotations") or {}).get(annotations.NODE_ID, ""))
         if node not in held:
-            self.unpaid.add(f"{kind} {thing['metadata']['name']} of {node or 'nobody'}")
+            self.unpaid.add(f"{kind} {obj['metadata']['name']} of {node or 'nobody'}")
         known = self.rented.get(node)
         if known is None:
             return
         if kind == "claim":
-            known.claims.add(str(thing["metadata"]["uid"]))
+            known.claims.add(str(obj["metadata"]["uid"]))
         else:
-            self.node_names[node] = str(thing["metadata"]["name"])
+            self.node_names[node] = str(obj["metadata"]["name"])
             known.first_s, known.last_s = known.first_s or time.monotonic(), time.monotonic()
 
     # --- the journal -------------------------------------------------------------------------------------------------

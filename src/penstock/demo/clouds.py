@@ -74,7 +74,7 @@ def untrue(figures: Figures) -> list[str]:
 
 def ask_for_programs() -> None:
     """Before anything starts."""
-    if not karpenter.found():
+    if not karpenter.is_available():
         raise BadInput("There is no Karpenter for the demo: `make kube KARPENTER=1` builds it once.")
 
 
@@ -182,8 +182,8 @@ def tell(voice: Console, machine: Machine, clusters: dict[str, DevCluster], seen
 
 def _bill_line(node: RentedNode) -> str:
     how_long = duration(node.settled_at - node.asked_at) if node.settled_at else "?"
-    what = {"": "", "stock_out": ", sold out", "blind": ", no GPUs", "notice": ", spot notice"}[node.fate]
-    return f"  {node.offer:12} {node.id:10} {how_long:>8}{what:14} {money(node.charged, CURRENCY):>12}"
+    fate = {"": "", "stock_out": ", sold out", "blind": ", no GPUs", "notice": ", spot notice"}[node.fate]
+    return f"  {node.offer:12} {node.id:10} {how_long:>8}{fate:14} {money(node.charged, CURRENCY):>12}"
 
 
 def _left_in(cluster: DevCluster) -> str:

@@ -86,7 +86,7 @@ def untrue(figures: Figures) -> list[str]:
 
 def ask_for_programs() -> None:
     """Before anything starts: the clusters share no file system, so checkpoints pass through an S3 server."""
-    if s3_server.found() is None:
+    if s3_server.program_path() is None:
         raise BadInput(
             "There is no S3 server for checkpoints: `make kube`, or `penstock dev-cluster build`, builds one."
         )
@@ -232,8 +232,8 @@ def _result(text: str) -> str:
 def tell(voice: Console, machine: Machine, lab: DevCluster, seen: Observer) -> None:
     """Shows one story three times: from kubectl get, kubectl describe and Penstock."""
     voice.say(f"\n$ kubectl get jobs\n{lab.kubectl('get', 'jobs', '-n', PEOPLE).rstrip()}")
-    told = lab.kubectl("describe", "job", TRAVELLER, "-n", PEOPLE)
-    voice.say(f"\n$ kubectl describe job {TRAVELLER}\n{told[told.index('Events:') :].rstrip()}")
+    description = lab.kubectl("describe", "job", TRAVELLER, "-n", PEOPLE)
+    voice.say(f"\n$ kubectl describe job {TRAVELLER}\n{description[description.index('Events:') :].rstrip()}")
     trail = next(candidate for candidate in seen.jobs.values() if short(candidate.spec.name) == TRAVELLER)
     voice.say(f"\n$ penstock why {trail.id}\n{machine.ask('why', trail.id).rstrip()}")
     voice.say(f"\nIn all {money(seen.charged(), CURRENCY)} was charged for rented GPUs.")

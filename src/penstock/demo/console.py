@@ -50,8 +50,8 @@ class Console:
     # --- the journal's news ------------------------------------------------------------------------------------------
 
     def tell(self, seen: Observer, event: Any) -> None:
-        if told := _line(seen, event):
-            self.now(told)
+        if line := _line(seen, event):
+            self.now(line)
         if self.live is not None:
             self.live.update(_picture(seen))
 

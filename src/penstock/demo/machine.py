@@ -53,7 +53,7 @@ class Machine:
     def __enter__(self) -> Self:
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         with ExitStack() as begun:  # ^C on the way ends what has begun
-            self.said = begun.enter_context(open(self.home / "penstock.log", "ab"))
+            self.log_file = begun.enter_context(open(self.home / "penstock.log", "ab"))
             self._serve_checkpoints(begun)
             self.stack = begun.pop_all()
         return self
@@ -64,7 +64,7 @@ class Machine:
             end_all(self.home / "sites")
 
     def _serve_checkpoints(self, begun: ExitStack) -> None:
-        program = s3_server.found()
+        program = s3_server.program_path()
         if not self.checkpoints or program is None or importlib.util.find_spec("obstore") is None:
             return
         self.bucket = begun.enter_context(s3_server.S3Server(program, self.home / "s3", self.hosts))
@@ -83,7 +83,7 @@ class Machine:
             env=self.env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=self.said,
+            stderr=self.log_file,
             text=True,
             start_new_session=True,  # ^C is for the demo, which ends it in order
         )

@@ -81,12 +81,12 @@ class Observer:
         self.warm: dict[str, str] = {}  #: nodes that were rented ahead: the job that pays for it; empty: the pool
         self.pool_charged: Money = 0
 
-    def until(self, true: Callable[[], bool], what: str, limit_s: int = LIMIT_S) -> None:
+    def until(self, true: Callable[[], bool], awaited: str, limit_s: int = LIMIT_S) -> None:
         """Waits until the journal shows it; time alone never ends the wait."""
         end = time.monotonic() + limit_s
         while not true():
             if time.monotonic() > end:
-                raise BadInput(f"The demo waited {limit_s} s in vain: {what}.")
+                raise BadInput(f"The demo waited {limit_s} s in vain: {awaited}.")
             time.sleep(LOOK_S)
             again_if_lost()
             self.look()

@@ -35,7 +35,7 @@ CLAIMS: Final[dict[str, Callable[[Any], bool]]] = {
     "control_plane_kills": lambda n: n >= 1,
     "doubled": lambda n: n == 0,
     "lost": lambda n: n == 0,
-    "redecide": lambda said: said == "equal",
+    "redecide": lambda verdict: verdict == "equal",
 }
 
 

@@ -42,11 +42,11 @@ def main() -> None:
         # The machine's steady clock: with it the demo sees whether two attempts ever worked at once.
         print(f"step {step} of {asked.steps} loss {loss:.4f} at {time.monotonic():.3f}", flush=True)
         sdk.progress(step, of=asked.steps)
-        told = not asked.deaf and sdk.stopping()
-        if told or time.monotonic() - saved >= asked.save_every:
+        stopping = not asked.deaf and sdk.stopping()
+        if stopping or time.monotonic() - saved >= asked.save_every:
             sdk.save(step, _dump(weights))
             saved = time.monotonic()
-        if told and step < asked.steps:
+        if stopping and step < asked.steps:
             return
 
 
@@ -71,13 +71,13 @@ def moons(seed: int, step: int) -> tuple[Array, Array]:
 def train(weights: Weights, points: Array, labels: Array) -> float:
     """One step of gradient descent on the cross-entropy; the loss before it."""
     hidden = np.tanh(points @ weights["in"] + weights["bias"])
-    told = 1 / (1 + np.exp(-(hidden @ weights["out"])))
-    wrong = (told - labels) / len(labels)
+    predicted = 1 / (1 + np.exp(-(hidden @ weights["out"])))
+    wrong = (predicted - labels) / len(labels)
     back = np.outer(wrong, weights["out"]) * (1 - hidden**2)
     weights["out"] -= RATE * (hidden.T @ wrong)
     weights["in"] -= RATE * (points.T @ back)
     weights["bias"] -= RATE * back.sum(axis=0)
-    sure = np.clip(np.where(labels == 1, told, 1 - told), 1e-9, 1)
+    sure = np.clip(np.where(labels == 1, predicted, 1 - predicted), 1e-9, 1)
     return float(-np.log(sure).mean())
 
 

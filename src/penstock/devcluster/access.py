@@ -59,16 +59,16 @@ def _kind(method: str) -> str:
 
 def _parsed(text: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        body = json.loads(text)
     except ValueError:
         return {"text": text.decode(errors="replace")}
-    return found if isinstance(found, dict) else {}
+    return body if isinstance(body, dict) else {}
 
 
 def write_kubeconfig(path: Path, clusters: Sequence[ClusterAccess]) -> Path:
     """One file with a context per cluster, the first one current. JSON is YAML, and every client reads it."""
     several = len(clusters) > 1
-    said = {
+    kubeconfig = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": clusters[0].name,
@@ -86,7 +86,7 @@ def write_kubeconfig(path: Path, clusters: Sequence[ClusterAccess]) -> Path:
         ],
     }
     path.touch(mode=0o600)
-    path.write_text(json.dumps(said, indent=2))
+    path.write_text(json.dumps(kubeconfig, indent=2))
     return path
 
 

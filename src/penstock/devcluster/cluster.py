@@ -103,8 +103,8 @@ class DevCluster(ExternalCluster):
         self._until(lambda: not self._items(pods), f"the pods of {name} to go")
 
     def _items(self, path: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.api.ask("GET", path).body["items"]
-        return found
+        items: list[dict[str, Any]] = self.api.ask("GET", path).body["items"]
+        return items
 
     def _made(self, path: str, *objects: Mapping[str, Any]) -> None:
         for answer in self.api.ask_all("POST", path, objects):
@@ -271,8 +271,8 @@ class DevCluster(ExternalCluster):
     # --- looking at it -----------------------------------------------------------------------------------------------
 
     def _note(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.folder / "cluster.json").read_text())
-        return found
+        note: dict[str, Any] = json.loads((self.folder / "cluster.json").read_text())
+        return note
 
     def _answers(self) -> bool:
         return self.ca.exists() and self.api.ask("GET", "/readyz", timeout_s=5).code == 200

@@ -33,12 +33,12 @@ KINDS: Final = (
 )
 
 
-def found() -> bool:
+def is_available() -> bool:
     return is_built("cluster-api")
 
 
 def install(cluster: ExternalCluster) -> None:
-    if not found():
+    if not is_available():
         raise BadInput(f"There is {HOW}.")
     cluster.kubectl("apply", "--server-side", "-f", str(program("cluster-api-definitions") / "crds"))
     cluster.apply(*definitions())

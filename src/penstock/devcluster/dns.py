@@ -23,7 +23,7 @@ COREFILE: Final = """{domain}:53 {{
 """
 
 
-def found() -> bool:
+def is_available() -> bool:
     try:
         return program("coredns").exists()
     except BadInput:
@@ -32,7 +32,7 @@ def found() -> bool:
 
 def start(process: Process, network: Network, kubeconfig: Path) -> None:
     """It answers at the network's `host`, where every pod reaches it."""
-    if not found():
+    if not is_available():
         raise BadInput(f"There is {HOW}.")
     corefile = process.folder / "Corefile"
     corefile.write_text(COREFILE.format(domain=DOMAIN, address=network.host, kubeconfig=kubeconfig))

@@ -52,8 +52,8 @@ class ExternalCluster:
         return [kubectl(), "--kubeconfig", str(self.kubeconfig), *args]
 
     def get(self, *args: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.kubectl("get", *args, "-o", "json"))
-        return found
+        answer: dict[str, Any] = json.loads(self.kubectl("get", *args, "-o", "json"))
+        return answer
 
     def until_served(self, *kinds: str) -> None:
         """Wait until new kinds are served: `kubectl wait` fails on a definition that has no status yet."""
@@ -133,12 +133,12 @@ class ExternalCluster:
 
     def _with_token(self, account: str, token: str) -> Path:
         """Our own kubeconfig's cluster, with the account as its user."""
-        said = json.loads(self.kubectl("config", "view", "--raw", "--minify", "-o", "json"))
-        said["users"] = [{"name": account, "user": {"token": token}}]
-        said["contexts"][0]["context"]["user"] = account
+        kubeconfig = json.loads(self.kubectl("config", "view", "--raw", "--minify", "-o", "json"))
+        kubeconfig["users"] = [{"name": account, "user": {"token": token}}]
+        kubeconfig["contexts"][0]["context"]["user"] = account
         path = self._kubeconfig_of(account)
         path.touch(mode=0o600)
-        path.write_text(json.dumps(said))
+        path.write_text(json.dumps(kubeconfig))
         return path
 
     def _kubeconfig_of(self, account: str) -> Path:

@@ -41,7 +41,7 @@ def archive(target: Path) -> Path:
     return target
 
 
-def found() -> bool:
+def are_available() -> bool:
     return all(path.exists() for path in layers())
 
 
@@ -91,8 +91,8 @@ def _put_python(root: Path) -> None:
 
 def _python_packages() -> list[str]:
     without = [f"--no-{what}" for what in ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")]
-    said = _run(["apt-cache", "depends", "--recurse", *without, "python3"])
-    named = {line.strip() for line in said.splitlines() if line[:1].isalnum()}
+    output = _run(["apt-cache", "depends", "--recurse", *without, "python3"])
+    named = {line.strip() for line in output.splitlines() if line[:1].isalnum()}
     return sorted({name for name in named if not NOT_NEEDED.match(name)} | {"tzdata"})
 
 

@@ -21,13 +21,13 @@ HOW: Final = "no JobSet: `make kube JOBSET=1` builds it once, in about five minu
 GROUPS: Final = {"jobset.x-k8s.io"}
 
 
-def found() -> bool:
+def is_available() -> bool:
     return is_built("jobset")
 
 
 def start(process: Process, cluster: ExternalCluster, host: str, certificate: Path) -> None:
     """Prepares the cluster, and starts the controller at the address that the certificate is for."""
-    if not found():
+    if not is_available():
         raise BadInput(f"There is {HOW}.")
     port, folder, definitions = free_port(), process.folder / "jobset", program("jobset-definitions")
     cluster.define(definitions / "crds", "jobsets.jobset.x-k8s.io")

@@ -36,12 +36,12 @@ TYPES: Final[dict[str, tuple[int, int, dict[str, str], int]]] = {
 SPOT: Final = 0.4  #: of the price on demand
 
 
-def found() -> bool:
+def is_available() -> bool:
     return is_built("karpenter")
 
 
 def install(cluster: ExternalCluster) -> None:
-    if not found():
+    if not is_available():
         raise BadInput(f"There is {HOW}.")
     kinds = ("nodeclaims.karpenter.sh", "nodepools.karpenter.sh", f"kwoknodeclasses.{GROUP}")
     cluster.define(program("karpenter-definitions") / "crds", *kinds)

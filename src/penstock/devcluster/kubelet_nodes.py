@@ -95,7 +95,7 @@ def lacks() -> str:
     """Empty if real pods can run here; otherwise one line on what is missing and how to get it."""
     if os.geteuid() != 0:
         return "real pods need root: run this as root, or leave out --real-pods"
-    if not _are_installed() or not images.found():
+    if not _are_installed() or not images.are_available():
         return "real pods need containerd, runc and CNI plugins: `make kube` as root installs them on Debian and Ubuntu"
     return ""
 

@@ -40,7 +40,7 @@ KINDS: Final = tuple(
 )
 
 
-def found() -> bool:
+def is_available() -> bool:
     return is_built("kueue")
 
 
@@ -50,7 +50,7 @@ def start(
     """Prepares the cluster, and starts the controller at the address that the certificate is for. `multikueue`: with
     our dispatcher, and for the kinds that `toy_trainer` has installed, too.
     """
-    if not found():
+    if not is_available():
         raise BadInput(f"There is {HOW}.")
     port, folder, definitions = free_port(), process.folder / "kueue", program("kueue-definitions")
     cluster.define(definitions / "crds", *KINDS)

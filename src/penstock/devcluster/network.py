@@ -81,8 +81,8 @@ def _free() -> Iterator[int]:
 
 
 def _ip_json(what: str) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = json.loads(ip("-json", what, "show") or "[]")
-    return found
+    rows: list[dict[str, object]] = json.loads(ip("-json", what, "show") or "[]")
+    return rows
 
 
 def ip(*args: str, may_fail: bool = False) -> str:

@@ -66,8 +66,8 @@ def watch_over(containerd: int, kubelet: list[str]) -> None:
 
 
 def begin(command: list[str], log: str) -> int:
-    with open(f"/run/node/{log}", "ab") as said:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said).pid
+    with open(f"/run/node/{log}", "ab") as log_file:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log_file, stderr=log_file).pid
 
 
 def run(*command: str) -> None:

@@ -87,9 +87,9 @@ def labels_of(name: str, plan: NodePlan) -> dict[str, str]:
 
 def taints_of(plan: NodePlan) -> list[dict[str, str]]:
     """`key=value:NoSchedule`, or `key:NoSchedule`."""
-    found = []
+    taints = []
     for text in plan.taints:
         both, _, effect = text.rpartition(":")
         key, _, value = both.partition("=")
-        found.append({"key": key, "value": value, "effect": effect})
-    return found
+        taints.append({"key": key, "value": value, "effect": effect})
+    return taints

@@ -37,7 +37,7 @@ class Process:
         self.folder.mkdir(parents=True, exist_ok=True)
         script = '"$@" >>"$LOG" 2>&1 </dev/null & echo $!'
         own = {**GO, **os.environ, **env, MARK: self.mark, "LOG": str(self.log)}
-        said = subprocess.run(
+        completed = subprocess.run(
             ["sh", "-c", script, "sh", *command],
             env=own,
             stdout=subprocess.PIPE,
@@ -45,7 +45,7 @@ class Process:
             check=True,
             start_new_session=True,
         )
-        pid = int(said.stdout)
+        pid = int(completed.stdout)
         self._note.write_text(f"{pid} {born(pid)}")
 
     @property
@@ -70,9 +70,9 @@ class Process:
             raise BadInput(f"{self.name} did not start. Its last words: {self.last_words()}")
 
     def last_words(self) -> str:
-        said = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        errors = [line for line in said if line.startswith(("E", "F", "Error", "panic")) or '"fatal"' in line]
-        return " | ".join(dict.fromkeys([*errors[-2:], *said[-2:]]))[-800:] or "none"
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        errors = [line for line in lines if line.startswith(("E", "F", "Error", "panic")) or '"fatal"' in line]
+        return " | ".join(dict.fromkeys([*errors[-2:], *lines[-2:]]))[-800:] or "none"
 
 
 def born(pid: int) -> str:
@@ -90,9 +90,9 @@ def born(pid: int) -> str:
 def end_all(mark: str) -> int:
     """Kill every process of this test bed, with all descendants, also new ones. Returns how many."""
     count = 0
-    while found := list(marked(mark)):
-        count += len(found)
-        end(found)
+    while pids := list(marked(mark)):
+        count += len(pids)
+        end(pids)
     return count
 
 

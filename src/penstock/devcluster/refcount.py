@@ -75,12 +75,12 @@ class Seat:
 
 def known() -> list[Path]:
     """The folders of all test beds that this user started and nobody ended."""
-    found = []
+    folders = []
     for path in sorted(_folder().iterdir()):
         with contextlib.suppress(FileNotFoundError):
             if path.name != "door" and (text := path.read_text()):
-                found.append(Path(text))
-    return found
+                folders.append(Path(text))
+    return folders
 
 
 def _try(handle: int) -> bool:

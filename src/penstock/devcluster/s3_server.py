@@ -25,7 +25,7 @@ READY_S: Final = 30
 BUCKET: Final = "checkpoints"
 
 
-def found() -> Path | None:
+def program_path() -> Path | None:
     for path in (cached(), shutil.which("versitygw")):
         if path and Path(path).exists():
             return Path(path)

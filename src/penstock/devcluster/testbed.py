@@ -172,8 +172,8 @@ def end_abandoned() -> list[Path]:
 
 def _note(folder: Path) -> dict[str, Any] | None:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError):
-        found: dict[str, Any] = json.loads((folder / NOTE).read_text())
-        return found
+        note: dict[str, Any] = json.loads((folder / NOTE).read_text())
+        return note
     return None
 
 

@@ -26,13 +26,13 @@ JOB_NAME: Final = "toy-trainer.penstock.dev/job-name"
 AGAIN_SECONDS: Final = 0.5
 
 
-def found() -> bool:
+def is_available() -> bool:
     return is_built(DEFINITIONS)
 
 
 def install(cluster: ExternalCluster) -> None:
     """The real definitions, before Kueue starts: it looks for them then."""
-    if not found():
+    if not is_available():
         raise BadInput(f"There are {HOW}.")
     kinds = [f"{played.kind.plural}.{played.kind.api.partition('/')[0]}" for played in PLAYED]
     cluster.define(program(DEFINITIONS), *kinds)

@@ -86,7 +86,7 @@ def _train_pods(job: Obj, runtime: Obj) -> list[WantedPod]:
     template = row["template"]["spec"]["template"]
     (container,) = template["spec"]["containers"]
     own = {"image": trainer.get("image"), "resources": trainer.get("resourcesPerNode")}
-    container = container | {key: said for key, said in own.items() if said}
+    container = container | {key: content for key, content in own.items() if content}
     template = {**template, "spec": {**template["spec"], "containers": [container]}}
     return [WantedPod(f"{row['name']}-0-{number}", template) for number in range(nodes)]
 

@@ -80,5 +80,5 @@ def written(earlier: Earlier) -> str:
 
 def of_manifest(manifest: dict[str, Any]) -> Earlier:
     text = ((manifest.get("metadata") or {}).get("annotations") or {}).get(annotations.EARLIER) if manifest else None
-    said = json.loads(text) if text else {}
-    return Earlier(**{name: found for name, found in said.items() if name in (*NUMBERS, *TEXTS)})
+    fields = json.loads(text) if text else {}
+    return Earlier(**{name: content for name, content in fields.items() if name in (*NUMBERS, *TEXTS)})

@@ -16,8 +16,8 @@ THOUSAND: Final = 1_000
 
 def note(marks: dict[str, Any], text: bytes, ran_ms: Callable[[], int]) -> None:
     """Add what these lines report. `ran_ms`: how long the job had run when it printed them."""
-    for found in MARK.finditer(text):
-        step, of, saved = (None if part is None else int(part) for part in found.groups())
+    for match in MARK.finditer(text):
+        step, of, saved = (None if part is None else int(part) for part in match.groups())
         if step is None:
             marks["checkpoint_ms"] = ran_ms()
             marks["checkpoint_step"] = marks.get("step", 0) if saved is None else saved

@@ -37,14 +37,14 @@ def checked(path: str) -> Record:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     try:
-        said = json.loads(text, parse_int=_whole, parse_constant=_no_number)
+        record = json.loads(text, parse_int=_whole, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise DamagedFile(f"{path} is no record: {str(error)[:100]}") from None
-    if not isinstance(said, dict):
-        raise DamagedFile(f"{path} is no record: it holds a {type(said).__name__}")
-    if not said:
+    if not isinstance(record, dict):
+        raise DamagedFile(f"{path} is no record: it holds a {type(record).__name__}")
+    if not record:
         raise DamagedFile(f"{path} says nothing")
-    return said
+    return record
 
 
 def _whole(digits: str) -> int:

@@ -38,8 +38,8 @@ class KeepsForHomeJobs(Protocol):
     """A driver that keeps what has ended, and need not after its home Job is gone."""
 
     def ask_for_home_jobs(
-        self, there: Callable[[], AbstractSet[str] | None], is_past: Callable[[str], Awaitable[bool]]
+        self, home_jobs: Callable[[], AbstractSet[str] | None], is_past: Callable[[str], Awaitable[bool]]
     ) -> None:
-        """`there` answers with the uids of all home Jobs that exist; None: not known now. `is_past` is true of an
+        """`home_jobs` answers with the uids of all home Jobs that exist; None: not known now. `is_past` is true of an
         attempt that no start can be bound for any more.
         """

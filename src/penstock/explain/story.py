@@ -64,8 +64,8 @@ class StoryTeller:
                 known = f", expected to run {duration(spec.expected_run_ms)}" if spec.expected_run_ms else ""
                 self._say(event.at, f"Submitted by {spec.team}: {count(spec.gpus, 'GPU')}{known}.")
             case e.RetryPromised(because=because):
-                told = because.cause in ("full", "lost", "stopped")  # by the fact of the same step
-                self._say(event.at, tried(because, Say(self.currency)) if told else self.sentence(because))
+                already_told = because.cause in ("full", "lost", "stopped")  # by the fact of the same step
+                self._say(event.at, tried(because, Say(self.currency)) if already_told else self.sentence(because))
             case e.WaitPromised(because=r.StartFailed(offer=offer, words=words), until_at=until):
                 if until < NEVER:  # otherwise its failed start told all
                     why = f": {as_sentence(words)}" if words else "."

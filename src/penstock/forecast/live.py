@@ -24,8 +24,8 @@ def due(state: State, now: Instant) -> list[DemandForecast]:
     ahead = min(MOST_AHEAD_H, 2 + max(starts) // HOUR)
     if len(history) < ahead + 2 * DAY_H:
         return []
-    told = [(hour.p10, hour.p50, hour.p90) for hour in forecast([gpus / PERMILLE for gpus in history], ahead)]
-    hours = tuple([(_thousandths(p10), _thousandths(p50), _thousandths(p90)) for p10, p50, p90 in told])
+    quantiles = [(hour.p10, hour.p50, hour.p90) for hour in forecast([gpus / PERMILLE for gpus in history], ahead)]
+    hours = tuple([(_thousandths(p10), _thousandths(p50), _thousandths(p90)) for p10, p50, p90 in quantiles])
     return [DemandForecast(now, this_hour, hours)]
 
 

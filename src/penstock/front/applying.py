@@ -150,13 +150,13 @@ class Applier:
             return None
 
 
-def live_kind(kind: Kind, found: Json) -> Json:
-    return {"apiVersion": kind.api, "kind": kind.name, **found}
+def live_kind(kind: Kind, obj: Json) -> Json:
+    return {"apiVersion": kind.api, "kind": kind.name, **obj}
 
 
-def _said(kind: Kind, found: Json) -> str:
+def _said(kind: Kind, obj: Json) -> str:
     group = kind.api.rpartition("/")[0]
-    return f"{kind.name.lower()}{f'.{group}' if group else ''}/{part(found, 'metadata')['name']}"
+    return f"{kind.name.lower()}{f'.{group}' if group else ''}/{part(obj, 'metadata')['name']}"
 
 
 def _last_home(live: Json, team: str) -> Json:

@@ -162,10 +162,10 @@ def _sent_along(work: Work, earlier: Earlier) -> Work:
     if not text and annotations.EARLIER not in work.manifest:
         return work
     manifest = copy.deepcopy(parsed(work.manifest))
-    said = job_in(manifest)["metadata"].setdefault("annotations", {})
-    said.pop(annotations.EARLIER, None)
+    notes = job_in(manifest)["metadata"].setdefault("annotations", {})
+    notes.pop(annotations.EARLIER, None)
     if text:
-        said[annotations.EARLIER] = text
+        notes[annotations.EARLIER] = text
     return replace(work, manifest=json.dumps(manifest, sort_keys=True))
 
 
@@ -195,8 +195,8 @@ async def bind(home: Cluster, metadata: dict[str, Any], ask: StartAttempt, seen:
 
 
 def _may_bind(job: Json, metadata: Json, ask: StartAttempt) -> bool:
-    there = part(job, "metadata")
-    same = there.get("uid") == metadata.get("uid") and "deletionTimestamp" not in there and not has_ended(job)
+    current = part(job, "metadata")
+    same = current.get("uid") == metadata.get("uid") and "deletionTimestamp" not in current and not has_ended(job)
     return same and not is_suspended_by_user(job) and attempt_number(bound_attempt(job)) < attempt_number(ask.attempt)
 
 

@@ -46,7 +46,7 @@ def as_home(manifest: Json, team: str = "") -> Json:
 def _as_home_template(template: Json, team: str, name: Json) -> Json:
     """Its Jobs are made by a controller: none of them has the template's own name, and nobody signs them."""
     home = as_home_job({**template, "metadata": {**part(template, "metadata"), **name}}, team)
-    metadata = {key: found for key, found in home["metadata"].items() if key not in name}
+    metadata = {key: content for key, content in home["metadata"].items() if key not in name}
     return {**home, "metadata": {**metadata, **{k: v for k, v in part(template, "metadata").items() if k in name}}}
 
 

@@ -61,7 +61,7 @@ class EventRecorder:
         self.suspended = False  #: by a person
         self.story.currency = currency
         self.lines: list[tuple[str, bool, StoryLine]] = []  #: reason, whether it is a Warning, and the line
-        self.told = 0  #: lines that are posted, or too old to post
+        self.posted = 0  #: lines that are posted, or too old to post
 
     def hear(self, event: Any) -> bool:
         """Feed one event; true if it added a line to the story."""
@@ -84,14 +84,14 @@ class EventRecorder:
 
     @property
     def has_news(self) -> bool:
-        return any(reason not in QUIET for reason, _, _ in self.lines[self.told :])
+        return any(reason not in QUIET for reason, _, _ in self.lines[self.posted :])
 
     @property
     def news(self) -> News | None:
         """The next Event: as many untold lines as fit into one message, and no two of which each needs its own name."""
         if not self.has_news:
             return None
-        upto, letters = self.told + 1, len(self.lines[self.told][2].text)
+        upto, letters = self.posted + 1, len(self.lines[self.posted][2].text)
         while (
             upto < len(self.lines)
             and letters + len(self.lines[upto][2].text) < LONGEST
@@ -99,7 +99,7 @@ class EventRecorder:
         ):
             letters += 1 + len(self.lines[upto][2].text)
             upto += 1
-        lines = self.lines[self.told : upto]
+        lines = self.lines[self.posted : upto]
         words = " ".join(line.text for _, _, line in lines)
         runs = any(reason == RUNNING for reason, _, _ in lines)
         return News(upto, _word(lines), words, any(bad for _, bad, _ in lines), lines[-1][2].at, runs)
@@ -109,15 +109,15 @@ class EventRecorder:
         it.
         """
         reason, bad, _ = self.lines[number]
-        return reason in ASKED or (bad and self.lines[self.told][0] in ASKED)
+        return reason in ASKED or (bad and self.lines[self.posted][0] in ASKED)
 
     @property
     def tells_of_a_start(self) -> bool:
-        return any(reason == RUNNING for reason, _, _ in self.lines[self.told :])
+        return any(reason == RUNNING for reason, _, _ in self.lines[self.posted :])
 
     def forget_before(self, at: Instant) -> None:
-        """Mark older lines as told: an earlier process posted them."""
-        self.told = sum(line.at < at for _, _, line in self.lines)
+        """Mark older lines as posted, by an earlier process."""
+        self.posted = sum(line.at < at for _, _, line in self.lines)
 
 
 def _word(lines: Lines) -> str:
@@ -162,15 +162,15 @@ def event_of(job: Json, part_name: str, reason: str, message: str, bad: bool, at
     return event_about({**job, "apiVersion": "batch/v1", "kind": "Job"}, part_name, reason, message, bad, at)
 
 
-def event_about(thing: Json, part_name: str, reason: str, message: str, bad: bool, at: Instant) -> Json:
+def event_about(obj: Json, part_name: str, reason: str, message: str, bad: bool, at: Instant) -> Json:
     """The same about any object that says its kind."""
-    metadata = part(thing, "metadata")
+    metadata = part(obj, "metadata")
     name = f"{str(metadata.get('name', ''))[:200]}.{str(metadata.get('uid', ''))[:8]}.{part_name}"
     return {
         "metadata": {"name": name, "namespace": metadata.get("namespace", "default")},
         "involvedObject": {
-            "apiVersion": thing.get("apiVersion"),
-            "kind": thing.get("kind"),
+            "apiVersion": obj.get("apiVersion"),
+            "kind": obj.get("kind"),
             "name": metadata.get("name"),
             "namespace": metadata.get("namespace"),
             "uid": metadata.get("uid"),

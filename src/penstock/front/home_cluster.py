@@ -77,5 +77,5 @@ def has_ended(job: Json) -> bool:
 def worth_keeping(job: Json) -> Json:
     """Without the fields' writers, which are most of a Job, unless `status.is_suspended_by_user` asks for them."""
     asked = part(job, "spec").get("suspend") is True and annotations.UNSUSPENDED in part(job["metadata"], "annotations")
-    metadata = {key: found for key, found in job["metadata"].items() if key != "managedFields" or asked}
+    metadata = {key: content for key, content in job["metadata"].items() if key != "managedFields" or asked}
     return {**job, "metadata": metadata}

@@ -46,7 +46,7 @@ class HomeJobs:
             namespace=namespace,
             labels=annotations.QUEUE,
             keep=worth_keeping,
-            told=self._told,
+            sync_changed=self._sync_changed,
         )
 
     def _changed(self, before: Json | None, now: Json | None) -> None:
@@ -54,7 +54,7 @@ class HomeJobs:
         if now is None:
             self.fewer.set()
 
-    def _told(self, why: str) -> None:
+    def _sync_changed(self, why: str) -> None:
         self.trouble = why
         self.trouble_changed.set()
 

@@ -43,7 +43,7 @@ class Intake:
             key, admission = f"home:{self.site}:{uid_of(job)}", self.plane.admission
             admission.book(self.site, namespace_of(job), wish.spec.team)
             with await admission.admitted(wish.spec, len(wish.work.manifest)):
-                told = await self.plane.submit(wish.spec, wish.work, key=key, body=uid_of(job))
+                submitted = await self.plane.submit(wish.spec, wish.work, key=key, body=uid_of(job))
         except NotAdmitted as error:
             await self._explain(job, error.reason, str(error))
             if error.retry_s is not None:
@@ -58,7 +58,7 @@ class Intake:
         except BadInput as error:
             await self._explain(job, "Refused", str(error))
             return ""
-        return told.answer
+        return submitted.answer
 
     async def _carried(self, job: Json) -> tuple[list[Json], tuple[str, ...]]:
         """What travels with the Job, as it is now, and the names of what it needs and we could not read."""

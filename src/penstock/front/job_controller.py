@@ -277,10 +277,10 @@ class JobController:
     async def _cancel_orphans(self) -> None:
         """Cancel jobs whose home Job was deleted while we were down. Only a complete list proves that."""
         await self.home.in_step()
-        there = self.home.uids
-        self.first = there if self.first is None else self.first
+        uids = self.home.uids
+        self.first = uids if self.first is None else self.first
         for orphan in [
-            snapshot.job for snapshot in self.follower.live(self.site) if snapshot.job.origin_uid not in there
+            snapshot.job for snapshot in self.follower.live(self.site) if snapshot.job.origin_uid not in uids
         ]:
             await self._cancel_when_ready(orphan.id)
 

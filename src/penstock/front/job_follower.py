@@ -159,7 +159,7 @@ class JobFollower:
                 return None
             number, attempts, story = reader.head(), tuple(reader.attempts(job)), reader.story(job)
         recorder = EventRecorder(job, row.origin_site, row.origin_uid, self.currency, number)
-        for event in (event for told in story for event in (*told.inputs, *told.outputs)):
+        for event in (event for step in story for event in (*step.inputs, *step.outputs)):
             if isinstance(event, e.PolicySet) or job_concerned(event) == job:
                 recorder.hear(event)
         recorder.forget_before(self.plane.clock.now() - NEWS_MS)

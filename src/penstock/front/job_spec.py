@@ -107,29 +107,29 @@ def refuse_large(job: Json) -> None:
 
 def spec_of(job: Json, site: str, now: Instant, known: Iterable[str] = (), user: str = "", team: str = "") -> JobSpec:
     """`team`: of a Job that need not have our label, because it is only judged."""
-    said = Annotations(part(part(job, "metadata"), "annotations"))
-    needs = needs_of(job, known, said.texts(annotations.GPU))
+    notes = Annotations(part(part(job, "metadata"), "annotations"))
+    needs = needs_of(job, known, notes.texts(annotations.GPU))
     gpus, mig = gpus_of(needs)
     team = team or team_of(job)
     usual = JobSpec(1)
     return JobSpec(
         gpus=gpus,
         team=team,
-        expected_run_ms=said.read(annotations.RUN_TIME, Interval, int, None),
-        checkpoint_every_ms=said.read(annotations.CHECKPOINT_EVERY, Interval, int, None),
+        expected_run_ms=notes.read(annotations.RUN_TIME, Interval, int, None),
+        checkpoint_every_ms=notes.read(annotations.CHECKPOINT_EVERY, Interval, int, None),
         name=kind_of(job),
         user=user or team,
-        project=said.read(annotations.PROJECT, Name, str, ""),
-        job_class=said.read(annotations.CLASS, Name, str, usual.job_class),
-        priority=said.read(annotations.PRIORITY, Priority, int, 0),
+        project=notes.read(annotations.PROJECT, Name, str, ""),
+        job_class=notes.read(annotations.CLASS, Name, str, usual.job_class),
+        priority=notes.read(annotations.PRIORITY, Priority, int, 0),
         gpu_models=tuple(GpuChoice(model) for model in needs.models),
         mig_profile=mig,
-        interruptible=said.read(annotations.INTERRUPTIBLE, Flag, bool, True),
-        deadline_at=_deadline(said.text(annotations.DEADLINE), now),
-        data=said.names(annotations.DATA),
-        data_class=said.read(annotations.DATA_CLASS, Name, str, ""),
-        cap=said.read(annotations.CAP, Amount, lambda amount: int(amount * MICRO), None),
-        lease_max_ms=said.read(annotations.LEASE_MAX, Interval, int, usual.lease_max_ms),
+        interruptible=notes.read(annotations.INTERRUPTIBLE, Flag, bool, True),
+        deadline_at=_deadline(notes.text(annotations.DEADLINE), now),
+        data=notes.names(annotations.DATA),
+        data_class=notes.read(annotations.DATA_CLASS, Name, str, ""),
+        cap=notes.read(annotations.CAP, Amount, lambda amount: int(amount * MICRO), None),
+        lease_max_ms=notes.read(annotations.LEASE_MAX, Interval, int, usual.lease_max_ms),
         home=site,
         needs=needs.needs,
         origin=origin(site, job),
@@ -138,9 +138,9 @@ def spec_of(job: Json, site: str, now: Instant, known: Iterable[str] = (), user:
 
 def work_of(job: Json, site: str, config_maps: list[Json]) -> Work:
     """The Job as it was applied, without the fields that the cluster wrote."""
-    metadata = {key: found for key, found in part(job, "metadata").items() if key not in NOTES}
-    said = {key: text for key, text in part(metadata, "annotations").items() if key not in UNSENT}
-    metadata["annotations"] = {**said, annotations.HOME: site}
+    metadata = {key: content for key, content in part(job, "metadata").items() if key not in NOTES}
+    notes = {key: text for key, text in part(metadata, "annotations").items() if key not in UNSENT}
+    metadata["annotations"] = {**notes, annotations.HOME: site}
     bare = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job.get("spec")}
     return Work((), manifest=json.dumps(packed(bare, config_maps), sort_keys=True))
 
@@ -207,8 +207,8 @@ def pods_at_once(job: Json) -> int:
     except NotWhole as error:
         raise Unfit("NotUnderstood", str(error)) from None
     if pods == 0:
-        what = "parallelism is" if part(job, "spec").get("parallelism") == 0 else "completions are"
-        raise Unfit("NoPods", f"Its {what} 0, so there is nothing to run; write how many pods it has.")
+        subject = "parallelism is" if part(job, "spec").get("parallelism") == 0 else "completions are"
+        raise Unfit("NoPods", f"Its {subject} 0, so there is nothing to run; write how many pods it has.")
     return pods
 
 
@@ -218,11 +218,11 @@ def pods_at_once(job: Json) -> int:
 class Annotations:
     """The annotations that people write, parsed by the same rules as sites files and job files."""
 
-    def __init__(self, said: Json) -> None:
-        self.said = said
+    def __init__(self, written: Json) -> None:
+        self.written = written
 
     def text(self, key: str) -> str:
-        return str(self.said.get(key, "")).strip()
+        return str(self.written.get(key, "")).strip()
 
     def read(self, key: str, kind: type, make: Callable[[Any], T], missing: T | None) -> Any:
         text = self.text(key)
@@ -258,6 +258,6 @@ def _deadline(text: str, now: Instant) -> Instant | None:
         form = "an instant like 2026-11-20T18:00:00Z or a duration like 8h"
         raise Unfit("NotUnderstood", f"The annotation {annotations.DEADLINE} is {text[:60]!r} and not {form}.")
     if not 1970 < at.year < 2200:  # as a trace's times; later ones cannot be shown
-        said = f"The annotation {annotations.DEADLINE} is {text[:60]!r}"
-        raise Unfit("NotUnderstood", f"{said} and not between 1971 and 2199.")
+        subject = f"The annotation {annotations.DEADLINE} is {text[:60]!r}"
+        raise Unfit("NotUnderstood", f"{subject} and not between 1971 and 2199.")
     return int(at.timestamp() * SECOND)

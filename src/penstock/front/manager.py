@@ -99,8 +99,8 @@ class Manager:
     def _leaving(self) -> dict[str, str]:
         if self.kept is None or not self.kept.exists():
             return {}
-        said = [line.partition(" ") for line in self.kept.read_text("utf-8").splitlines()]
-        return {site: how for site, _, how in said if site in self.controllers}
+        entries = [line.partition(" ") for line in self.kept.read_text("utf-8").splitlines()]
+        return {site: how for site, _, how in entries if site in self.controllers}
 
     async def _bring_home(self, controller: JobController) -> None:
         await self.bringing[controller.site].wait()

@@ -38,8 +38,8 @@ class PolicyConfigMap:
             self._changed,
             namespace=named.namespace,
             fields=f"metadata.name={named.name}",
-            keep=lambda found: _kept(found, named.key),
-            told=self._told,
+            keep=lambda config_map: _kept(config_map, named.key),
+            sync_changed=self._sync_changed,
         )
         self.news = asyncio.Event()
 
@@ -64,7 +64,7 @@ class PolicyConfigMap:
     def _changed(self, _before: Json | None, _now: Json | None) -> None:
         self.news.set()
 
-    def _told(self, why: str) -> None:
+    def _sync_changed(self, why: str) -> None:
         words = why and f"{self.named.title} cannot be read: {why}. The policy in force stays."
         self.changes.plane.alarms.set("policy", SOURCE, words)
 
@@ -86,19 +86,21 @@ class PolicyConfigMap:
         elif config_map is not None:
             await self._post(config_map, raw, APPLIED if done.ok else REJECTED, done.says, bad=not done.ok)
 
-    async def _post(self, found: Json, raw: bytes, reason: str, words: str, *, bad: bool) -> None:
+    async def _post(self, config_map: Json, raw: bytes, reason: str, words: str, *, bad: bool) -> None:
         """One Event for each content; who may not write Events has the alarm."""
-        name = f"{hashlib.sha256(raw).hexdigest()[:16]}.{part(found, 'metadata').get('resourceVersion', '')}"
-        event = event_about({**found, "apiVersion": "v1", "kind": "ConfigMap"}, name, reason, words, bad, self.now())
+        name = f"{hashlib.sha256(raw).hexdigest()[:16]}.{part(config_map, 'metadata').get('resourceVersion', '')}"
+        event = event_about(
+            {**config_map, "apiVersion": "v1", "kind": "ConfigMap"}, name, reason, words, bad, self.now()
+        )
         with suppress(KubeError):
             await self.cluster.create(EVENTS, event)
 
 
-def text_in(found: Json | None, named: ConfigMapKey) -> bytes:
+def text_in(config_map: Json | None, named: ConfigMapKey) -> bytes:
     """The policy file in a ConfigMap. Raises `BadInput`."""
-    if found is None:
+    if config_map is None:
         raise BadInput(f"{named.title} does not exist.")
-    text = part(found, "data").get(named.key)
+    text = part(config_map, "data").get(named.key)
     if not isinstance(text, str) or not text.strip():
         raise BadInput(f"{named.title} has no text under the key '{named.key}'.")
     return text.encode("utf-8", "replace")
@@ -112,9 +114,9 @@ async def first_text(cluster: Cluster, named: ConfigMapKey) -> bytes:
         raise BadInput(f"{named.title}, which has the policy, cannot be read: {error}") from None
 
 
-def _kept(found: Json, key: str) -> Json:
+def _kept(config_map: Json, key: str) -> Json:
     """Its name and the one key, however large the rest is; what is too large is cut, and refused as too large."""
-    metadata = part(found, "metadata")
-    text = part(found, "data").get(key)
+    metadata = part(config_map, "metadata")
+    text = part(config_map, "data").get(key)
     kept = {name: metadata[name] for name in ("name", "namespace", "uid", "resourceVersion") if name in metadata}
     return {"metadata": kept, "data": {} if not isinstance(text, str) else {key: text[: MOST_BYTES + 1]}}

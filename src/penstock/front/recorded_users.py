@@ -58,9 +58,9 @@ class RecordedUsers:
             binding = await self.cluster.get(POLICY_BINDINGS, USERS)
         except (NotFound, Forbidden):
             return None
-        said = part(binding, "spec")
-        holds = said.get("policyName") == USERS and "Deny" in (said.get("validationActions") or ())
-        if not holds or "matchResources" in said or part(policy, "spec").get("failurePolicy") == "Ignore":
+        binding_spec = part(binding, "spec")
+        holds = binding_spec.get("policyName") == USERS and "Deny" in (binding_spec.get("validationActions") or ())
+        if not holds or "matchResources" in binding_spec or part(policy, "spec").get("failurePolicy") == "Ignore":
             return None
         written = [str(part(guard, "metadata").get("creationTimestamp")) for guard in (policy, binding)]
         return max(map(datetime.fromisoformat, written)) + TAKEN_UP

@@ -141,10 +141,10 @@ def binding(attempt: str, offer: str) -> str:
 def bound_attempt(job: Json) -> str:
     """The attempt in the binding annotation; empty if there is none, or none that we wrote."""
     try:
-        said = json.loads(part(part(job, "metadata"), "annotations").get(annotations.BINDING) or "{}")
+        record = json.loads(part(part(job, "metadata"), "annotations").get(annotations.BINDING) or "{}")
     except (TypeError, ValueError):
         return ""
-    return str(said.get("attempt", "")) if isinstance(said, dict) else ""
+    return str(record.get("attempt", "")) if isinstance(record, dict) else ""
 
 
 def log_command(job: Json) -> str:
@@ -271,7 +271,7 @@ def _ending(job: Json, snapshot: JobSnapshot) -> tuple[str, str]:
     """Kubernetes' own reason and message where its Job ended; otherwise ours."""
     row, why, last = snapshot.job, snapshot.why, snapshot.earlier.last
     if last is not None and last.reason and row.phase in ("done", "failed"):
-        return last.reason, RULE.sub(lambda found: f"rule at index {_own_rule(job, int(found[1]))}", last.message)
+        return last.reason, RULE.sub(lambda match: f"rule at index {_own_rule(job, int(match[1]))}", last.message)
     reason = {"done": "CompletionsReached", "failed": "Failed", "refused": "Refused", "cancelled": "Cancelled"}
     return reason[row.phase], why.says if why is not None else ""
 

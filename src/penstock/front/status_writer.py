@@ -60,7 +60,7 @@ class StatusWriter:
         while (news := recorder.news) is not None:
             words = f"{news.words} Its log: {status.log_command(job)}" if news.runs else news.words
             await self.post(job, f"{recorder.job}-{news.upto - 1}", news.reason, words, news.bad, at=news.at)
-            recorder.told = max(recorder.told, news.upto)
+            recorder.posted = max(recorder.posted, news.upto)
 
     async def post(self, job: Json, name: str, reason: str, words: str, bad: bool, at: Instant = 0) -> None:
         event = event_of(job, name, reason, words, bad, at or self.now())

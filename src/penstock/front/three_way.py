@@ -43,11 +43,11 @@ def merge_patch(last: Json, new: Json, live: Json) -> Json:
     for key, wanted in new.items():
         if wanted is None:
             continue
-        there, before = live.get(key), last.get(key)
+        current, before = live.get(key), last.get(key)
         if isinstance(wanted, dict):
-            inner = merge_patch(_dict(before), wanted, _dict(there))
-            patch.update({key: inner} if inner or not isinstance(there, dict) else {})
-        elif wanted != (before if isinstance(wanted, list) else there):
+            inner = merge_patch(_dict(before), wanted, _dict(current))
+            patch.update({key: inner} if inner or not isinstance(current, dict) else {})
+        elif wanted != (before if isinstance(wanted, list) else current):
             patch[key] = wanted
     return patch
 
@@ -72,18 +72,18 @@ def difference(live: Json, then: Json, name: str) -> str:
     return "\n".join(lines)
 
 
-def _readable(found: Json) -> Json:
-    bare = _without_note(found)
+def _readable(obj: Json) -> Json:
+    bare = _without_note(obj)
     metadata = {key: inner for key, inner in part(bare, "metadata").items() if key not in SERVERS}
     return {**{key: inner for key, inner in bare.items() if key != "status"}, "metadata": metadata}
 
 
-def _without_note(found: Json) -> Json:
-    metadata = part(found, "metadata")
+def _without_note(obj: Json) -> Json:
+    metadata = part(obj, "metadata")
     if LAST not in part(metadata, "annotations"):
-        return found
-    said = {key: text for key, text in metadata["annotations"].items() if key != LAST}
-    return {**found, "metadata": {**metadata, "annotations": said}}
+        return obj
+    notes = {key: text for key, text in metadata["annotations"].items() if key != LAST}
+    return {**obj, "metadata": {**metadata, "annotations": notes}}
 
 
 def _hide(before: Json, after: Json) -> None:
@@ -97,5 +97,5 @@ def _hide(before: Json, after: Json) -> None:
             holder.update({key: shown} if shown else {})
 
 
-def _dict(found: Any) -> Json:
-    return found if isinstance(found, dict) else {}
+def _dict(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}

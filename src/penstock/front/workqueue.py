@@ -22,39 +22,39 @@ class WorkQueue:
         self.named_again: set[str] = set()  #: keys added while a worker had them
         self.timed: dict[str, asyncio.TimerHandle] = {}  #: keys to add at a later time
 
-    def add(self, thing: str, ahead: bool = False) -> None:
-        if thing in self.in_hand:
-            self.named_again.add(thing)
-        elif thing not in self.named:
-            self.named.add(thing)
-            self.rows[ahead].waiting.append(thing)
+    def add(self, key: str, ahead: bool = False) -> None:
+        if key in self.in_hand:
+            self.named_again.add(key)
+        elif key not in self.named:
+            self.named.add(key)
+            self.rows[ahead].waiting.append(key)
             self.rows[ahead].filled.set()
 
-    def again(self, thing: str, seconds: float) -> None:
+    def again(self, key: str, seconds: float) -> None:
         """Add the key in so many seconds; an earlier timer for it stands."""
-        loop, before = asyncio.get_running_loop(), self.timed.get(thing)
+        loop, before = asyncio.get_running_loop(), self.timed.get(key)
         if before is not None and before.when() <= loop.time() + seconds:
             return
         if before is not None:
             before.cancel()
-        self.timed[thing] = loop.call_later(seconds, self._in_time, thing)
+        self.timed[key] = loop.call_later(seconds, self._in_time, key)
 
-    def _in_time(self, thing: str) -> None:
-        del self.timed[thing]
-        self.add(thing)
+    def _in_time(self, key: str) -> None:
+        del self.timed[key]
+        self.add(key)
 
     async def take(self, ahead: bool = False) -> str:
         row = self.rows[ahead]
         while not row.waiting:
             row.filled.clear()
             await row.filled.wait()
-        thing = row.waiting.popleft()
-        self.named.discard(thing)
-        self.in_hand.add(thing)
-        return thing
+        key = row.waiting.popleft()
+        self.named.discard(key)
+        self.in_hand.add(key)
+        return key
 
-    def done(self, thing: str) -> None:
-        self.in_hand.discard(thing)
-        if thing in self.named_again:
-            self.named_again.discard(thing)
-            self.add(thing)
+    def done(self, key: str) -> None:
+        self.in_hand.discard(key)
+        if key in self.named_again:
+            self.named_again.discard(key)
+            self.add(key)

@@ -124,10 +124,10 @@ DID: Final = (
 def audit_row(number: int, part: int, event: Any) -> AuditRow | None:
     """The event's row; None: it is nothing that somebody did."""
     tell = TOLD.get(type(event))
-    told = tell(event) if tell is not None else None
-    if told is None:
+    entry = tell(event) if tell is not None else None
+    if entry is None:
         return None
-    did, about, before, after = told
+    did, about, before, after = entry
     who = event.spec.user if isinstance(event, e.JobSubmitted) else event.by
     if not who and isinstance(event, e.CapSet):
         who = SITES_FILE

@@ -250,8 +250,8 @@ def _concerned(
     if hasattr(event, "attempt"):
         attempt = state.attempts.get(event.attempt) or known.get(event.attempt)
         return (attempt.job.id,) if attempt else ()
-    thing: str = getattr(event, "hold", "") or getattr(event, "node", "")
-    bill = state.bills.get(thing) or bills.get(thing)
+    billed: str = getattr(event, "hold", "") or getattr(event, "node", "")
+    bill = state.bills.get(billed) or bills.get(billed)
     return (bill.owner.job.id if bill is not None and bill.owner is not None else "",)
 
 

@@ -226,10 +226,10 @@ class JournalReader:
         wanted = "number > ? and (made_by = '' or expires_at > ?)"
         sql = f"select {_columns(TokenRow)} from tokens where {wanted} order by number, part"
         listed = self._made(TokenRow, sql, after, browsers_after)
-        told = self._rows([(row.number, row.part) for row in listed])
+        steps = self._rows([(row.number, row.part) for row in listed])
         issued = {
             (number, event.token): event
-            for number, row in told.items()
+            for number, row in steps.items()
             for event in row.inputs
             if isinstance(event, TokenIssued)
         }

@@ -65,8 +65,8 @@ def verify(where: str, expected: str = "") -> tuple[int, str]:
             rows = db.all("select hash from steps where number = ?", number)
             hashes[number] = bytes(rows[0][0]).hex() if rows else ""
     if noted and hashes.get(noted) != link:
-        there = "is another one now" if hashes.get(noted) else "is gone"
-        raise BadInput(f"{where}: step {noted}, noted as {link[:12]}..., {there}; this is not the journal it was.")
+        outcome = "is another one now" if hashes.get(noted) else "is gone"
+        raise BadInput(f"{where}: step {noted}, noted as {link[:12]}..., {outcome}; this is not the journal it was.")
     return steps, f"{steps}:{hashes.get(steps, '')}"
 
 

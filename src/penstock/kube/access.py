@@ -90,7 +90,7 @@ def _proxy_of(access: Access, cluster: str) -> str:
     if access.in_cluster or access.secret:
         return ""
     listed = KubeconfigFile(_path(access)).load()["clusters"]
-    return next((str(one["cluster"].get("proxy-url") or "") for one in listed if one["name"] == cluster), "")
+    return next((str(entry["cluster"].get("proxy-url") or "") for entry in listed if entry["name"] == cluster), "")
 
 
 def _config(access: Access) -> "SingleConfig":
@@ -169,26 +169,30 @@ def _words(error: Exception) -> str:
 
 
 def _check(config: "SingleConfig", access: Access) -> None:
-    what, context = _what(access), config.context_name
+    source, context = _what(access), config.context_name
     server = urlsplit(config.cluster.server)
     if server.scheme != "https":
-        raise BadInput(f"{what} reaches '{context}' by {server.scheme or 'no scheme'}; only https is used.")
+        raise BadInput(f"{source} reaches '{context}' by {server.scheme or 'no scheme'}; only https is used.")
     if _hands_out_credentials(server.hostname or ""):
         raise BadInput(
-            f"{what} points '{context}' to {server.hostname}, where a machine's own credentials are; refused."
+            f"{source} points '{context}' to {server.hostname}, where a machine's own credentials are; refused."
         )
     if config.cluster.insecure:
-        raise BadInput(f"{what} does not check who '{context}' is; give it the certificate-authority of the cluster.")
+        raise BadInput(f"{source} does not check who '{context}' is; give it the certificate-authority of the cluster.")
     user = config.user
     if access.secret and (config.cluster.certificate_auth or (user is not None and _names_files(user))):
-        raise BadInput(f"{what} names files of this machine; write what is in them into it, as '...-data' or 'token'.")
+        raise BadInput(
+            f"{source} names files of this machine; write what is in them into it, as '...-data' or 'token'."
+        )
     if user is not None and user.exec is not None and not _is_allowed(user.exec.command, access.allow_exec):
         raise BadInput(
-            f"{what} runs '{user.exec.command}' to log in to '{context}'; if that is meant, write its name under"
+            f"{source} runs '{user.exec.command}' to log in to '{context}'; if that is meant, write its name under"
             " 'allow_exec' of the site."
         )
     if user is not None and user.auth_provider is not None:
-        raise BadInput(f"{what} logs in to '{context}' by an auth-provider, which Kubernetes has dropped; use a token.")
+        raise BadInput(
+            f"{source} logs in to '{context}' by an auth-provider, which Kubernetes has dropped; use a token."
+        )
 
 
 def _names_files(user: "User") -> bool:
@@ -248,7 +252,7 @@ def _with_login(user: "User") -> "User":
     from lightkube.config.models import NameValue
     from msgspec.structs import replace
 
-    said = {"apiVersion": user.exec.apiVersion, "kind": "ExecCredential", "spec": {"interactive": False}}
-    told = [*(user.exec.env or ()), NameValue("KUBERNETES_EXEC_INFO", json.dumps(said))]
+    request = {"apiVersion": user.exec.apiVersion, "kind": "ExecCredential", "spec": {"interactive": False}}
+    env = [*(user.exec.env or ()), NameValue("KUBERNETES_EXEC_INFO", json.dumps(request))]
     version = f"{LOGIN}/v1beta1" if user.exec.apiVersion == f"{LOGIN}/v1" else user.exec.apiVersion
-    return replace(user, exec=replace(user.exec, apiVersion=version, env=told))
+    return replace(user, exec=replace(user.exec, apiVersion=version, env=env))

@@ -284,8 +284,8 @@ class Cluster:
 
     async def may(self, verb: str, kind: Kind, namespace: str = "", part: str = "") -> bool:
         """Ask with a SelfSubjectAccessReview whether our account has this right."""
-        what = {"verb": verb, "group": kind.api.rpartition("/")[0], "resource": kind.plural, "subresource": part}
-        spec = {"resourceAttributes": {**what, "namespace": namespace}}
+        attributes = {"verb": verb, "group": kind.api.rpartition("/")[0], "resource": kind.plural, "subresource": part}
+        spec = {"resourceAttributes": {**attributes, "namespace": namespace}}
         answer = await self.create(REVIEWS, {"metadata": {}, "spec": spec})
         return bool(answer["status"]["allowed"])
 
@@ -334,10 +334,10 @@ class Cluster:
         obj: Obj = _decoded(answer.content)
         return obj
 
-    async def _send(self, request: Request, what: str, rank: Rank = NOW) -> Response:
+    async def _send(self, request: Request, call: str, rank: Rank = NOW) -> Response:
         tries = 1
         while True:
-            self.requests[what] += 1
+            self.requests[call] += 1
             try:
                 answer = await asyncio.shield(self._on_its_way(self._in_a_lane(request, rank)))
             except Silent:
@@ -364,7 +364,7 @@ class Cluster:
             await answer.close()
 
     async def _in_a_lane(self, request: Request, rank: Rank) -> Response:
-        async with self.lanes.one(rank):
+        async with self.lanes.slot(rank):
             return await self.transport.send(request)
 
     async def _opened(self, request: Request, silence_s: float | None) -> Stream:
@@ -421,8 +421,8 @@ def _decoded(content: bytes) -> Any:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
-    said = headers.get("Retry-After", "1")
-    return float(said) if said.isdigit() else 1.0
+    seconds = headers.get("Retry-After", "1")
+    return float(seconds) if seconds.isdigit() else 1.0
 
 
 def _refusal(code: int, content: bytes, verb: str, resource: str) -> KubeError:

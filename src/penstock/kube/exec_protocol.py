@@ -55,8 +55,8 @@ def resized(rows: int, columns: int) -> bytes:
 
 def size_in(text: bytes) -> tuple[int, int] | None:
     """Rows and columns; None if the text is no size."""
-    said = _json(text)
-    rows, columns = said.get("Height"), said.get("Width")
+    terminal_size = _json(text)
+    rows, columns = terminal_size.get("Height"), terminal_size.get("Width")
     good = all(isinstance(size, int) and 0 < size < 1 << 16 for size in (rows, columns))
     return (rows, columns) if good and isinstance(rows, int) and isinstance(columns, int) else None
 
@@ -78,25 +78,25 @@ def failed(words: str, reason: str) -> bytes:
 
 def result(text: bytes) -> tuple[int | None, str, str]:
     """The exit code; or None, why there is none, and the reason's name."""
-    said = _json(text)
-    if said.get("status") == "Success":
+    status = _json(text)
+    if status.get("status") == "Success":
         return 0, "", ""
-    details = said.get("details")
+    details = status.get("details")
     causes = details.get("causes") if isinstance(details, dict) else None
     for cause in causes if isinstance(causes, list) else []:
         code = str(cause.get("message", "")) if isinstance(cause, dict) else ""
-        if said.get("reason") == "NonZeroExitCode" and code.isdigit():
+        if status.get("reason") == "NonZeroExitCode" and code.isdigit():
             return int(code), "", ""
-    return None, str(said.get("message") or "it ended without saying how"), str(said.get("reason") or "")
+    return None, str(status.get("message") or "it ended without saying how"), str(status.get("reason") or "")
 
 
-def _status(said: dict[str, Any]) -> bytes:
-    return message(STATUS, json.dumps(said).encode())
+def _status(status: dict[str, Any]) -> bytes:
+    return message(STATUS, json.dumps(status).encode())
 
 
 def _json(text: bytes) -> dict[str, Any]:
     try:
-        said = json.loads(text)
+        parsed = json.loads(text)
     except ValueError:
         return {}
-    return said if isinstance(said, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}

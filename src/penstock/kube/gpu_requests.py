@@ -19,11 +19,11 @@ MIG: Final = gpu_models.MIG
 
 
 class NotWhole(ValueError):
-    """A count that is no whole number: `said` was written for `what`."""
+    """A count that is no whole number: `text` was written for `field`."""
 
-    def __init__(self, what: str, said: object) -> None:
-        super().__init__(f"{what} is {str(said)[:40]!r} and not a whole number.")
-        self.what, self.said = what, str(said)
+    def __init__(self, field: str, text: object) -> None:
+        super().__init__(f"{field} is {str(text)[:40]!r} and not a whole number.")
+        self.field, self.text = field, str(text)
 
 
 def of_job(spec: Json) -> dict[str, int]:
@@ -55,7 +55,7 @@ def _of_container(container: Json) -> Requests:
     """Limits, which for GPUs must equal requests; some manifests have only the latter in stored form."""
     resources = part(container, "resources")
     asked = {**part(resources, "requests"), **part(resources, "limits")}
-    return Counter({key: whole(said, key) for key, said in asked.items() if gpu_models.is_gpu(key)})
+    return Counter({key: whole(quantity, key) for key, quantity in asked.items() if gpu_models.is_gpu(key)})
 
 
 def profile_of(resource: str) -> str:
@@ -76,11 +76,11 @@ def pods_at_once(spec: Json) -> int:
     return min(at_once, whole(_or(spec.get("completions"), at_once), "spec.completions"))
 
 
-def whole(said: Any, what: str) -> int:
-    if isinstance(said, bool) or not re.fullmatch("[0-9]{1,9}", str(said), re.ASCII):
-        raise NotWhole(what, said)
-    return int(said)
+def whole(value: Any, field: str) -> int:
+    if isinstance(value, bool) or not re.fullmatch("[0-9]{1,9}", str(value), re.ASCII):
+        raise NotWhole(field, value)
+    return int(value)
 
 
-def _or(said: Any, missing: int) -> Any:
-    return missing if said is None else said
+def _or(value: Any, missing: int) -> Any:
+    return missing if value is None else value

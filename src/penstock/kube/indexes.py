@@ -30,8 +30,8 @@ def write(indexes: Iterable[int]) -> str:
 
 def together(*texts: str) -> str:
     """All indexes that any of the texts has."""
-    said = [text for text in texts if text]
-    return said[0] if len(said) == 1 else write(set[int]().union(*map(read, said)))
+    nonempty = [text for text in texts if text]
+    return nonempty[0] if len(nonempty) == 1 else write(set[int]().union(*map(read, nonempty)))
 
 
 def _runs(indexes: list[int]) -> list[tuple[int, int]]:

@@ -31,12 +31,13 @@ class Informer:
         labels: str = "",
         fields: str = "",
         keep: Callable[[Obj], Obj] = lambda obj: obj,
-        told: Callable[[str], None] = lambda _: None,
+        sync_changed: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`keep`: trims an object before it is cached; must keep name, namespace, uid and resourceVersion. `told`:
-        called with the reason when the informer falls out of sync, and with "" when it is in sync again.
+        """`keep`: trims an object before it is cached; must keep name, namespace, uid and resourceVersion.
+        `sync_changed`: called with the reason when the informer falls out of sync, and with "" when it is in sync
+        again.
         """
-        self.cluster, self.kind, self.changed, self.keep, self.told = cluster, kind, changed, keep, told
+        self.cluster, self.kind, self.changed, self.keep, self.sync_changed = cluster, kind, changed, keep, sync_changed
         self.namespace, self.labels, self.fields = namespace, labels, fields
         self.objects: dict[str, Obj] = {}  #: by `NAMESPACE/NAME`
         self.version = ""  #: the last resourceVersion; empty: list first
@@ -64,10 +65,10 @@ class Informer:
     async def _list(self) -> None:
         listed, version = await self.cluster.list(self.kind, self.namespace, labels=self.labels, fields=self.fields)
         self.lists += 1
-        there = {key_of(obj): obj for obj in listed}
-        for before in [obj for key, obj in self.objects.items() if key not in there]:
+        by_key = {key_of(obj): obj for obj in listed}
+        for before in [obj for key, obj in self.objects.items() if key not in by_key]:
             self._gone(before)
-        for obj in there.values():
+        for obj in by_key.values():
             self._set(obj, surely=True)
         self.version = version
         self._back_in_step()
@@ -88,8 +89,8 @@ class Informer:
         changes = self.cluster.watch(
             self.kind, self.namespace, labels=self.labels, fields=self.fields, since=self.version
         )
-        async for what, obj in changes:
-            match what:
+        async for event, obj in changes:
+            match event:
                 case "ADDED" | "MODIFIED":
                     self._set(obj)
                 case "DELETED":
@@ -122,14 +123,14 @@ class Informer:
     def _out_of_step(self, error: KubeError) -> None:
         self.why = str(error)
         self.in_step.clear()
-        self.told(self.why)
+        self.sync_changed(self.why)
 
     def _back_in_step(self) -> None:
         self.wait = FIRST_RETRY_SECONDS
         if not self.in_step.is_set():
             self.why = ""
             self.in_step.set()
-            self.told("")
+            self.sync_changed("")
 
     def __iter__(self) -> Iterator[Obj]:
         return iter(self.objects.values())

@@ -39,7 +39,7 @@ def owner_kind(api: str, name: str) -> Kind | None:
 
 def owner_resources() -> dict[str, list[str]]:
     """The same kinds as RBAC names them: resources by API group."""
-    found: dict[str, list[str]] = {}
+    resources_by_group: dict[str, list[str]] = {}
     for api, name in OWNER_KINDS:
-        found.setdefault(api.rpartition("/")[0], []).append(f"{name.lower()}s")
-    return found
+        resources_by_group.setdefault(api.rpartition("/")[0], []).append(f"{name.lower()}s")
+    return resources_by_group

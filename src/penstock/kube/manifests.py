@@ -368,9 +368,9 @@ def _only_we(kind: str, keys: list[str], ours: str) -> Json:
 
 
 def _said(kind: str, key: str, whose: str) -> str:
-    there = f"{whose} != null && " if whose == "oldObject" else ""
+    guard = f"{whose} != null && " if whose == "oldObject" else ""
     held = f"{whose}.metadata.{kind}"
-    return f'({there}has({held}) && "{key}" in {held} ? {held}["{key}"] : "")'
+    return f'({guard}has({held}) && "{key}" in {held} ? {held}["{key}"] : "")'
 
 
 def _governed_policy() -> list[Json]:

@@ -97,7 +97,7 @@ def table(maps: Maps, kind: Kind) -> Table:
     return rows
 
 
-def there(maps: Maps, kind: Kind, name: str) -> str | None:
+def mapped_name(maps: Maps, kind: Kind, name: str) -> str | None:
     """The name at the site; empty: left out; None: the maps have no entry."""
     if kind == "image":
         return _image(maps, name)

@@ -17,8 +17,8 @@ class Toleration:
     effect: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        said = {"key": self.key, "operator": self.operator, "value": self.text, "effect": self.effect}
-        return {key: text for key, text in said.items() if text}
+        fields = {"key": self.key, "operator": self.operator, "value": self.text, "effect": self.effect}
+        return {key: text for key, text in fields.items() if text}
 
 
 @value
@@ -28,8 +28,8 @@ class Taint:
     effect: str = "NoSchedule"
 
     def as_dict(self) -> dict[str, str]:
-        said = {"key": self.key, "value": self.text, "effect": self.effect}
-        return {key: text for key, text in said.items() if text}
+        fields = {"key": self.key, "value": self.text, "effect": self.effect}
+        return {key: text for key, text in fields.items() if text}
 
 
 @value

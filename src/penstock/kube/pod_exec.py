@@ -30,18 +30,18 @@ async def run(
         "stderr": _flag(not tty),
         "tty": _flag(tty),
     }
-    said: tuple[int | None, str, str] | KubeError
+    result: tuple[int | None, str, str] | KubeError
     async with cluster.attach(pod, namespace, params) as socket:
         typing = asyncio.create_task(_type(socket, typed)) if typed is not None else None
         try:
-            said = await _listen(socket, printed)
+            result = await _listen(socket, printed)
         except Unavailable as error:
-            said = error
+            result = error
         finally:
             if typing is not None:
                 typing.cancel()
                 await asyncio.wait([typing])
-    return _code(said)
+    return _code(result)
 
 
 async def _listen(socket: Channel, printed: Printed) -> tuple[int | None, str, str]:
@@ -66,10 +66,10 @@ async def _type(socket: Channel, typed: Typed) -> None:
         await socket.send(exec_protocol.END_OF_INPUT)
 
 
-def _code(said: tuple[int | None, str, str] | KubeError) -> int:
-    if isinstance(said, KubeError):
-        raise said
-    code, words, _ = said
+def _code(result: tuple[int | None, str, str] | KubeError) -> int:
+    if isinstance(result, KubeError):
+        raise result
+    code, words, _ = result
     if code is None:
         raise Invalid(words)
     return code

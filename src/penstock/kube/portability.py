@@ -16,7 +16,7 @@ from penstock.core.decide.rules import meets
 from penstock.core.values import value
 from penstock.kube import annotations, node_terms
 from penstock.kube.job_needs import affinity_clauses, need_of, need_of_clause
-from penstock.kube.maps import AFFINITY, KEYS, LEFT_OUT, NEEDED, OF_THE_OFFER, Kind, Maps, has, there
+from penstock.kube.maps import AFFINITY, KEYS, LEFT_OUT, NEEDED, OF_THE_OFFER, Kind, Maps, has, mapped_name
 from penstock.kube.node_terms import Clause, Demand
 from penstock.kube.references import Json, Reference, part, parts, pod_of, references
 
@@ -77,7 +77,7 @@ def rewrite(manifest: Json, maps: Maps, labels: Labels = NONE) -> Rewritten:
         if judged.outcome in STAYS:
             raise Unmapped(f"It stays home: {judged.says}")
         to = (
-            there(maps, reference.kind, reference.name)
+            mapped_name(maps, reference.kind, reference.name)
             if reference.kind in KEYS and reference.kind != "architecture"
             else None
         )
@@ -143,8 +143,8 @@ def _outcome(reference: Reference, maps: Maps, labels: Labels) -> Outcome:
     if reference.kind == "architecture":
         return "as it is" if reference.name in maps.architectures else "stays home"
     if reference.kind == "host names in namespace":
-        return "as it is" if there(maps, reference.kind, reference.name) == reference.name else "stays home"
-    to = there(maps, reference.kind, reference.name)
+        return "as it is" if mapped_name(maps, reference.kind, reference.name) == reference.name else "stays home"
+    to = mapped_name(maps, reference.kind, reference.name)
     if to is not None and (to != LEFT_OUT or reference.kind not in NEEDED):
         return "mapped" if to != LEFT_OUT else "left out"
     if reference.kind == "config map" and maps.copy_config_maps:
@@ -160,23 +160,23 @@ def _spelled(labels: Labels) -> tuple[str, ...]:
 
 
 def _says(reference: Reference, outcome: Outcome, maps: Maps) -> str:
-    thing = f"{reference.kind} {reference.name}"
+    subject = f"{reference.kind} {reference.name}"
     match outcome:
         case "never travels":
             return f"{reference.name} reaches into the host, and that never travels."
         case "left out":
-            return f"{thing} is left out there."
+            return f"{subject} is left out there."
         case "mapped":
-            return f"{thing} is {there(maps, reference.kind, reference.name)} there."
+            return f"{subject} is {mapped_name(maps, reference.kind, reference.name)} there."
         case "copied":
-            return f"{thing} is copied there."
+            return f"{subject} is copied there."
         case "as it is":
-            return f"{thing} goes as it is{', or without it: it is optional' if reference.optional else ''}."
+            return f"{subject} goes as it is{', or without it: it is optional' if reference.optional else ''}."
         case "stays home" if reference.kind == "host names in namespace":
             instead = f"leave the namespace out of them, or write {_line(reference, maps, outcome)}"
             return f"Its host names have the namespace {reference.name} in them, which {maps.site} has not; {instead}."
         case "stays home":
-            return f"{thing} is not known at {maps.site}; write {_line(reference, maps, outcome)}."
+            return f"{subject} is not known at {maps.site}; write {_line(reference, maps, outcome)}."
 
 
 def _line(reference: Reference, maps: Maps, outcome: Outcome) -> str:
@@ -234,7 +234,7 @@ def _rewrite_affinity(pod: Json, maps: Maps, labels: Labels) -> None:
     for clause in affinity_clauses({"spec": {"template": {"spec": pod}}}):
         if (judged := _verdict_on(clause, maps, labels)).outcome in STAYS:
             raise Unmapped(f"It stays home: {judged.says}")
-    if there(maps, "node selector", AFFINITY) is not None:
+    if mapped_name(maps, "node selector", AFFINITY) is not None:
         node_terms.with_terms(pod, [])
         return
     written = [
@@ -274,7 +274,7 @@ def _demand(demand: Demand, maps: Maps, labels: Labels) -> str | None:
         return f"{node_terms.ARCHITECTURE[0]}={demand.name}" if demand.name in maps.architectures else None
     if f"node selector {demand.name}" in _spelled(labels):
         return ""
-    return there(maps, demand.kind, demand.name)
+    return mapped_name(maps, demand.kind, demand.name)
 
 
 # --- what travels with it ---------------------------------------------------------------------------------------------

@@ -131,8 +131,8 @@ def _of_host_names(pod: Json, namespace: str) -> Iterator[Reference]:
 
 
 def _says(pod: Json, name: str) -> bool:
-    told = [text for container in containers(pod) for text in _words_of(container)]
-    return any(re.search(rf"(?<![-a-z0-9]){re.escape(name)}(?![-a-z0-9])", text) for text in told)
+    texts = [text for container in containers(pod) for text in _words_of(container)]
+    return any(re.search(rf"(?<![-a-z0-9]){re.escape(name)}(?![-a-z0-9])", text) for text in texts)
 
 
 def _words_of(container: Json) -> Iterator[str]:

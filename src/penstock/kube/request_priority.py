@@ -18,12 +18,12 @@ SHARE: Final = 4  #: every so many turns a status write goes first
 
 
 class PriorityLimiter:
-    def __init__(self, many: int) -> None:
-        self.free, self.turns = many, 0
+    def __init__(self, slots: int) -> None:
+        self.free, self.turns = slots, 0
         self.waiting: tuple[deque[asyncio.Future[None]], ...] = (deque(), deque(), deque())
 
     @asynccontextmanager
-    async def one(self, rank: Rank) -> AsyncIterator[None]:
+    async def slot(self, rank: Rank) -> AsyncIterator[None]:
         """Wait for a free slot, and hold it."""
         await self._take(rank)
         try:

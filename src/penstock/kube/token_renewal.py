@@ -75,10 +75,10 @@ def read_token(token: str) -> BoundToken | None:
     """None: it is no service account's, or it never ends."""
     try:
         middle = token.split(".")[1]
-        said = json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))
-        subject = str(said["sub"])
+        claims = json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))
+        subject = str(claims["sub"])
         namespace, account = subject.removeprefix(SUBJECT).split(":")
-        begins, ends = float(said["iat"]), float(said["exp"])
+        begins, ends = float(claims["iat"]), float(claims["exp"])
     except (IndexError, KeyError, TypeError, ValueError, binascii.Error):
         return None
     return BoundToken(namespace, account, begins, ends) if subject.startswith(SUBJECT) else None
@@ -104,7 +104,7 @@ class TokenRenewal:
         self.store, self.user, self.life_s, self.now = store, user, life_s, now
         self.token: BoundToken | None = None
         self.not_before = 0.0
-        self.told = ""
+        self.last_notice = ""
 
     def take(self, token: str) -> None:
         """The token in use from now on."""
@@ -160,8 +160,8 @@ class TokenRenewal:
             raise ValueError(f"the kubeconfig has no token for '{self.user}' any more") from error
 
     def _tell(self, words: str) -> None:
-        if words != self.told:
-            self.told = words
+        if words != self.last_notice:
+            self.last_notice = words
             sys.stderr.write(f"Notice: {words}\n")
 
 
@@ -175,7 +175,7 @@ def user_of(kubeconfig: Mapping[str, Any], name: str) -> Json:
 def life_asked(user: Mapping[str, Any]) -> int:
     """The seconds that our mark asks for; 0 without the mark."""
     try:
-        marks = [one for one in user.get("extensions") or () if one["name"] == MARK]
+        marks = [extension for extension in user.get("extensions") or () if extension["name"] == MARK]
         return int(marks[0]["extension"]["seconds"]) if marks else 0
     except (KeyError, TypeError, ValueError):
         return LIFE_S

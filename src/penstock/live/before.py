@@ -29,7 +29,7 @@ class Before:
         self.state = state
         self.caps: dict[str, tuple[Money | None, Money | None]] = {}
 
-    def told(self, fact: e.Fact) -> e.Fact:
+    def with_before(self, fact: e.Fact) -> e.Fact:
         match fact:
             case e.CapSet(scope=scope):
                 ledger = self.state.ledger

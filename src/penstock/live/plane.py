@@ -12,11 +12,10 @@ act and answer.
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Callable, Container, Coroutine, Iterable, Mapping
 from dataclasses import field, replace
 from time import monotonic
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 from penstock.config.teams import Team
 from penstock.core.decide.rules import Rules
@@ -40,9 +39,11 @@ from penstock.live.config_facts import RaisedCap
 from penstock.live.dispatch import Dispatch
 from penstock.live.engine_thread import CallThread, EngineThread
 from penstock.live.fact_bounds import bounded
+from penstock.live.inbox import MOST_TOGETHER, Inbox, Waiting
 from penstock.live.journal_lease import JournalLease
 from penstock.live.open_sites import OpenSites
 from penstock.live.periods import Calendar, Periods
+from penstock.live.published_view import PublishedView
 from penstock.live.sequencer import Ask, KeyReused, Quarantined, Raised, Sequencer, SiteAction, Taken, Told, pack_work
 from penstock.live.site_claims import SiteClaims
 from penstock.live.space_reserve import SpaceReserve
@@ -53,17 +54,11 @@ from penstock.policy.rules import PolicyRules
 
 __all__ = ["KeyReused", "NotReady", "Plane", "Quarantined", "Setup", "Told"]
 
-#: Requests and facts in one row at most: a larger row would delay the next one too long.
-MOST_TOGETHER: Final = 500
 #: Retry interval while the journal is unwritable.
 RETRY_MS: Final[Millis] = 2 * SECOND
 STUCK_MS: Final[Millis] = 60 * SECOND  #: the same while the engine raises on every input
 #: How long idempotency keys are kept.
 KEYS_MS: Final[Millis] = 24 * HOUR
-#: The view is published at most this often while the inbox is not empty.
-DRAWN_MS: Final[Millis] = 200
-#: How long a reader waits for the view at most.
-LONG_MS: Final[Millis] = 250
 #: Concurrent what-ifs; each may take a CPU for a while.
 MOST_WHAT_IFS: Final = 2
 
@@ -73,7 +68,6 @@ DISK_FULL: Final = (
 )
 
 T = TypeVar("T")
-Waiting: TypeAlias = tuple[Ask, "asyncio.Future[Told]"]
 
 
 class NotReady(Exception):
@@ -149,23 +143,17 @@ class Plane:
             now=monotonic,
             classes=lambda: self._classes,
         )
-        self._drawn: View | None = None
         self.raised_caps: dict[str, RaisedCap] = {}  #: by scope: the file raises it, and nobody has accepted it
         self.number = 0  #: the journal's last row
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()  #: done when the plane has stopped
-        self._asks: deque[Waiting] = deque()
-        self._heard: deque[Fact] = deque()
-        self._inbox = asyncio.Event()
+        self._inbox = Inbox()
+        self._published = PublishedView()
         self._news = asyncio.Event()
         self._trouble = "Penstock is starting; try again in a few seconds."
         self._gone = False
         self._wakes_at: Instant | None = None
         self._retry_at: Instant = 0
-        self._drawn_at: Instant = 0
         self._forgot_at: Instant = 0
-        self._stale = False  #: rows were written since the view was published
-        self._asked_for = False  #: somebody waits for the view
-        self._published = asyncio.Event()  #: another one each time
         self._tasks: list[asyncio.Task[None]] = []
         self._what_ifs = asyncio.Semaphore(MOST_WHAT_IFS)
 
@@ -203,7 +191,7 @@ class Plane:
         """Record what configuration and sites report. Resulting actions are outstanding, and are dispatched once with
         all others.
         """
-        facts = news + self._take_heard()
+        facts = news + self._inbox.take_facts(self.clock_watch.waiting)
         if facts or not self.number:
             try:
                 policy = tuple(fact for fact in facts if isinstance(fact, e.PolicySet))
@@ -238,7 +226,7 @@ class Plane:
         for task in self._tasks:
             task.cancel()
         self.dispatch.cancel()
-        self._turn_away(NotReady(why))
+        self._inbox.turn_away(NotReady(why))
 
     async def stop(self) -> None:
         """Stop the plane. Running jobs are not touched."""
@@ -272,16 +260,18 @@ class Plane:
     @property
     def view(self) -> View:
         """The view of the last step, with current alarms. Available once `start` has returned."""
-        if self._drawn is None:
-            raise NotReady(self._trouble)
-        return replace(self._drawn, alarms=self._drawn.alarms + self.alarms.now())
+        view = self._latest()
+        return replace(view, alarms=view.alarms + self.alarms.now())
 
     @property
     def at(self) -> Instant:
         """The view's instant."""
-        if self._drawn is None:
+        return self._latest().at
+
+    def _latest(self) -> View:
+        if self._published.latest is None:
             raise NotReady(self._trouble)
-        return self._drawn.at
+        return self._published.latest
 
     @property
     def ready(self) -> str:
@@ -319,22 +309,13 @@ class Plane:
             raise NotReady(self._trouble)
         if self._is_short_of_disk and any(isinstance(fact, e.JobSubmitted) for fact in facts):
             raise NotReady(DISK_FULL)
-        told: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
-        self._asks.append((Ask(facts, tuple((blobs or {}).items()), key, body, answer), told))
-        self._inbox.set()
-        return await told
+        return await self._inbox.ask(Ask(facts, tuple((blobs or {}).items()), key, body, answer))
 
     async def caught_up(self) -> None:
         """Returns once the view has all that is recorded now, so that who was answered sees it. The view follows the
-        journal by a moment, and under load by more; whoever asks has it made after the next row. After `LONG_MS` it
-        returns anyway: the engine may think for long.
+        journal by a moment, and under load by more.
         """
-        number = self.number
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LONG_MS / SECOND):
-                while self._stale and self._drawn is not None and self._drawn.number < number:
-                    self._asked_for = True
-                    await self._published.wait()
+        await self._published.caught_up(self.number)
 
     async def erase(self, *digests: str) -> None:
         """Erase blobs for good, in the journal's own thread. Raises `Unwritable`."""
@@ -401,8 +382,7 @@ class Plane:
 
     def hear(self, fact: Fact) -> None:
         """A driver reports a fact. Called in the event loop's thread."""
-        self._heard.append(bounded(fact))
-        self._inbox.set()
+        self._inbox.hear(bounded(fact))
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
@@ -421,18 +401,17 @@ class Plane:
         """Wait until the inbox has something, or the engine's next deadline."""
         if self._retry_at:
             await asyncio.sleep(self.clock.seconds_until(self._retry_at))
-        elif not self._inbox.is_set():
+        elif not self._inbox.filled.is_set():
             left = None if self._wakes_at is None else self.clock.seconds_until(self._wakes_at)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
-                    await self._inbox.wait()
+                    await self._inbox.filled.wait()
 
     async def _turn(self) -> None:
         if jump := self.clock.jumped():
             await self._after_a_jump(jump)
         self.clock_watch.look()
-        asks = [self._asks.popleft() for _ in range(min(len(self._asks), MOST_TOGETHER))]
-        heard = self._take_heard()
+        asks, heard = self._inbox.take_asks(), self._inbox.take_facts(self.clock_watch.waiting)
         try:
             if self._retry_at:  # check whether the journal is writable again
                 await self.lease.renew()
@@ -441,40 +420,27 @@ class Plane:
             self._set_back(asks, heard, error)
             return
         except BaseException:
-            self._asks.extendleft(reversed(asks))  # `_let_go` rejects them
+            self._inbox.put_back(asks)  # `_let_go` rejects them
             raise
         await self._act(taken, asks)
-
-    def _take_heard(self) -> list[Fact]:
-        """Empty the inbox of facts."""
-        heard = list(self._heard)
-        self._heard.clear()
-        if waiting := self.clock_watch.waiting(heard):
-            self._heard.extend(waiting)
-            heard = [fact for fact in heard if fact not in waiting]
-        if not self._asks:
-            self._inbox.clear()
-        return heard
 
     async def _act(self, taken: Taken, asks: list[Waiting]) -> None:
         """The row is durable: dispatch its actions and answer its requests."""
         self._dispatch(taken.orders)
-        for (_, told), answer in zip(asks, taken.answers, strict=True):
-            if told.done():  # the caller was cancelled
+        for (_, future), answer in zip(asks, taken.answers, strict=True):
+            if future.done():  # the caller was cancelled
                 continue
             if isinstance(answer, Exception):
-                told.set_exception(answer)
+                future.set_exception(answer)
             else:
-                told.set_result(answer)
+                future.set_result(answer)
         self._note(taken)
         if self._retry_at:  # actions from before the trouble may not have been dispatched
             self._retry_at, self._trouble = 0, ""
             self.alarms.set("", "journal", "")
             await self._look_at_disk()
             self._dispatch(await self._think(self.sequencer.outstanding))
-        self._stale = self._stale or bool(taken.steps)
-        due = self._asked_for or not self._inbox.is_set() or self.clock.now() - self._drawn_at > DRAWN_MS
-        if self._stale and due:
+        if self._published.is_due(self.clock.now(), busy=self._inbox.filled.is_set()):
             await self._publish()
 
     def _dispatch(self, orders: Iterable[SiteAction]) -> None:
@@ -485,6 +451,7 @@ class Plane:
         if not taken.steps:
             return
         self.number = taken.steps[-1].number
+        self._published.stale = True
         for site, attempt in taken.ended:
             self.dispatch.forget(site, attempt)
         news, self._news = self._news, asyncio.Event()
@@ -492,10 +459,7 @@ class Plane:
 
     async def _publish(self) -> None:
         view, raised = await self._think(self._draw)
-        self._drawn, self._drawn_at, self._asked_for = view, self.clock.now(), False
-        self._stale = view.number < self.number
-        published, self._published = self._published, asyncio.Event()
-        published.set()
+        self._published.publish(view, self.clock.now(), self.number)
         self.alarms.set("snapshot", "snapshot", self.sequencer.doubt)
         for scope in self.raised_caps.keys() | raised.keys():
             self.alarms.set("cap", f"cap of {scope}", raised[scope].says if scope in raised else "")
@@ -526,23 +490,16 @@ class Plane:
         """Nothing was recorded. Requests fail at once; facts of sites wait until the journal is writable."""
         self._trouble = _advice(error)
         self.alarms.set("journal", "journal", self._trouble)
-        self._heard.extendleft(reversed(heard))
-        self._asks.extendleft(reversed(asks))
-        self._turn_away(NotReady(self._trouble))
+        self._inbox.put_back(asks, heard)
+        self._inbox.turn_away(NotReady(self._trouble))
         if self.setup.reserve is not None and isinstance(error, Unwritable):
             self.setup.reserve.spend()  # if it is not the disk, `look` makes it anew
         wait_ms = RETRY_MS if isinstance(error, Unwritable) else STUCK_MS
         self._retry_at = self.clock.now() + int(wait_ms * self.clock.speed)
 
-    def _turn_away(self, error: NotReady) -> None:
-        while self._asks:
-            _, told = self._asks.popleft()
-            if not told.done():
-                told.set_exception(error)
-
     async def _after_a_jump(self, by: Millis) -> None:
         """Record the jump at the old time, look at every site, and only then accept the later time."""
-        self._heard.append(e.ClockJumped(0, by))
+        self._inbox.facts.append(e.ClockJumped(0, by))
         await self.sites.look()
         self.clock.accept(by)
 
@@ -557,8 +514,8 @@ class Plane:
                 await self._think(self.sequencer.save)
                 await self._forget_keys()
             self.clock_watch.look()
-            if self.clock.jumped() or (self._heard and not self.clock.doubt):
-                self._inbox.set()
+            if self.clock.jumped() or (self._inbox.facts and not self.clock.doubt):
+                self._inbox.filled.set()
             self.clock.keep()
 
     async def _forget_keys(self) -> None:

@@ -38,9 +38,9 @@ class Belief:
 
     def differences(self, state: State, seen: SiteInventory, asked_at: Instant) -> Differences:
         """`asked_at`: when the look began. Things that started since may be missing from it."""
-        there = {shown.attempt: shown for shown in seen.attempts}
+        present = {shown.attempt: shown for shown in seen.attempts}
         facts = [fact for shown in seen.attempts if (fact := news(state, shown))]
-        facts += self._lost_attempts(state, there, asked_at)
+        facts += self._lost_attempts(state, present, asked_at)
         facts += self._lost_nodes(state, seen.nodes, asked_at)
         unknown = [shown for shown in seen.attempts if shown.attempt not in state.attempts]
         running = [shown.attempt for shown in unknown if shown.phase == "running"]
@@ -58,21 +58,21 @@ class Belief:
         number = (array_of(job) or job).removeprefix(self.ids)
         return number.isdigit() and int(number) <= state.numbered
 
-    def _lost_attempts(self, state: State, there: dict[str, SeenAttempt], asked_at: Instant) -> Iterator[e.Fact]:
+    def _lost_attempts(self, state: State, present: dict[str, SeenAttempt], asked_at: Instant) -> Iterator[e.Fact]:
         for attempt in state.attempts.values():
             mine = attempt.offer.site == self.site and _ran_before(attempt, asked_at)
-            if mine and self._is_gone(attempt.id, attempt.id in there, asked_at):
+            if mine and self._is_gone(attempt.id, attempt.id in present, asked_at):
                 yield e.AttemptLost(0, attempt.id, attempt.kept_ms)
 
-    def _lost_nodes(self, state: State, there: tuple[str, ...], asked_at: Instant) -> Iterator[e.Fact]:
+    def _lost_nodes(self, state: State, present: tuple[str, ...], asked_at: Instant) -> Iterator[e.Fact]:
         for node in state.nodes.values():
             was_there = node.phase in ("idle", "busy") and (node.idle_at or node.asked_at) < asked_at
             mine = node.offer.site == self.site and was_there
-            if mine and self._is_gone(node.id, node.id in there, asked_at):
+            if mine and self._is_gone(node.id, node.id in present, asked_at):
                 yield e.NodeLost(0, node.id)
 
-    def _is_gone(self, thing: str, there: bool, asked_at: Instant) -> bool:
-        if there:
+    def _is_gone(self, thing: str, present: bool, asked_at: Instant) -> bool:
+        if present:
             self.missing.pop(thing, None)
             return False
         since = self.missing.setdefault(thing, asked_at)

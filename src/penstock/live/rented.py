@@ -162,10 +162,10 @@ def _of_site(
     running = [attempt.attempt for attempt in seen.attempts if attempt.phase == "running"]
     for thing in (*seen.nodes, *running):
         if thing not in before[1] and thing not in after[1]:
-            what, then = STRAYS["node" if thing in seen.nodes else "attempt"]
-            yield Leak(site, "stray", thing, f"{thing} {what} at {site}, and the journal does not know it; {then}")
-    there = {*seen.nodes, *running}
+            verb, then = STRAYS["node" if thing in seen.nodes else "attempt"]
+            yield Leak(site, "stray", thing, f"{thing} {verb} at {site}, and the journal does not know it; {then}")
+    present = {*seen.nodes, *running}
     for thing in [thing for thing, where in before[0].items() if where == site and after[0].get(thing) == site]:
-        if thing not in there:
+        if thing not in present:
             says = f"{thing} is not at {site}, and the journal believes that it is; in five minutes it counts as lost"
             yield Leak(site, "missing", thing, says)

@@ -347,7 +347,7 @@ class _Batch:
             for fact in unit.facts:
                 number += isinstance(fact, e.JobSubmitted)
                 known = self.sequencer.stamped(fact, self.now, number)
-                facts.append(before.told(known) if isinstance(known, REPLACES) else known)
+                facts.append(before.with_before(known) if isinstance(known, REPLACES) else known)
             stamped.append(replace(unit, facts=tuple(facts), answer=unit.answer or _new_job(facts)))
         return stamped
 

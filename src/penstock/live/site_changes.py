@@ -166,10 +166,12 @@ class SiteChanges:
         return joins
 
     async def _close_removed(self, change: _Change) -> None:
-        there = await self.plane.consider(lambda state, _: [name for name in change.removed if name in state.sites])
-        await self._close([name for name in change.removed if name not in there])
-        if there:
-            raise BadInput(f"A job started at {', '.join(there)} meanwhile, so it stays; all else is applied.")
+        still_used = await self.plane.consider(
+            lambda state, _: [name for name in change.removed if name in state.sites]
+        )
+        await self._close([name for name in change.removed if name not in still_used])
+        if still_used:
+            raise BadInput(f"A job started at {', '.join(still_used)} meanwhile, so it stays; all else is applied.")
 
     async def _close(self, sites: list[str]) -> None:
         for site in sites:
@@ -225,12 +227,12 @@ def _considered(
 ) -> _Change:
     """Raises `BadInput` for what cannot be while things run. `reached`: sites that have a driver."""
     file = Path(name).name
-    told = config_facts.kept_open(state, configured, file)
-    sites = {fact.site.id: fact.site for fact in told if isinstance(fact, e.SiteJoined)}
+    facts = config_facts.kept_open(state, configured, file)
+    sites = {fact.site.id: fact.site for fact in facts if isinstance(fact, e.SiteJoined)}
     removed = [site for site in state.sites if site not in sites]
     if wrong := [*_still_used(state, removed, name), *_cannot_change(state, sites)]:
         raise BadInput(" ".join((*wrong, "Nothing was applied.")))
-    news = config_facts.news(state, told, (*state.sites, *sites))
+    news = config_facts.news(state, facts, (*state.sites, *sites))
     changed = [fact.site for fact in news if isinstance(fact, e.SiteJoined)]
     joined = [site for site in sites.values() if site.id not in reached]
     back = [f"Site {site.id} is back." for site in joined if site.id in state.sites]
@@ -252,12 +254,12 @@ def _policy_after(state: State, news: list[e.Fact]) -> Policy:
 def _still_used(state: State, removed: list[str], name: str) -> Iterator[str]:
     for site in removed:
         if count := count_at(state, site):
-            things = "1 attempt or node" if count == 1 else f"{count} attempts and nodes"
+            counted = "1 attempt or node" if count == 1 else f"{count} attempts and nodes"
             jobs = [attempt.job.id for attempt in state.attempts.values() if attempt.offer.site == site]
             more = f", and {len(jobs) - MOST_NAMED} more" if len(jobs) > MOST_NAMED else ""
             whose = f" (of {', '.join(jobs[:MOST_NAMED])}{more})" if jobs else ""
             yield (
-                f"Site {site} is not in {name}, and has {things} of ours{whose}: close its offers (closed: true), and "
+                f"Site {site} is not in {name}, and has {counted} of ours{whose}: close its offers (closed: true), and "
                 "remove it when they have ended."
             )
 

@@ -1,7 +1,7 @@
 """What-if: runs the engine's own code on a copy of the state, in a forked child. For `penstock plan`.
 
     question = Question(state, lambda copy: plan(copy, ...))      # in the engine's thread, between two steps
-    found = await question.answer()                               # event loop and engine go on meanwhile
+    result = await question.answer()                              # event loop and engine go on meanwhile
 
 Copying a hundred thousand queued jobs object by object takes seconds, and blocks everybody else. A forked
 child has its copy within milliseconds: it answers at low priority, may change the state, and exits.
@@ -35,20 +35,20 @@ class Question(Generic[T]):
 
     def __init__(self, state: State, answer: Callable[[State], T]) -> None:
         self.child = self.pipe = 0
-        self.found: T | None = None
+        self.result: T | None = None
         self.error = ""
         if background_snapshot.FORKS and len(state.jobs) > FEW_JOBS:
             self._fork(state, answer)
         else:
-            self.found, self.error = _answered(snapshot.unpack(snapshot.pack(state)), answer)
+            self.result, self.error = _answered(snapshot.unpack(snapshot.pack(state)), answer)
 
     async def answer(self) -> T:
         """Raises `Unanswered`."""
         if self.child:
             await asyncio.to_thread(self._hear)
-        if self.found is None:
+        if self.result is None:
             raise Unanswered(self.error)
-        return self.found
+        return self.result
 
     def _fork(self, state: State, answer: Callable[[State], T]) -> None:
         self.pipe, out = os.pipe()
@@ -68,7 +68,7 @@ class Question(Generic[T]):
             pickled = file.read()
         os.waitpid(self.child, 0)
         self.child = 0
-        self.found, self.error = pickle.loads(pickled) if pickled else (None, "it took too long")
+        self.result, self.error = pickle.loads(pickled) if pickled else (None, "it took too long")
 
 
 def _answered(copy: State, answer: Callable[[State], T]) -> tuple[T | None, str]:

@@ -160,13 +160,13 @@ def _preempting(governance: Governance, classes: Mapping[str, ClassRule], at: _A
 def _way_back(classes: Mapping[str, ClassRule], name: str, back: str) -> str:
     """From a class to one that it may stop, also by way of others: the shortest."""
     ways, seen = [(name, "")], {name}
-    for last, told in ways:
+    for last, via in ways:
         for other in classes[last].preempts if last in classes else ():
             if other == back:
-                return f"{told}{back}" if told else f"{back}, too"
+                return f"{via}{back}" if via else f"{back}, too"
             if other not in seen:
                 seen.add(other)
-                ways.append((other, f"{told}{other}, which preempts "))
+                ways.append((other, f"{via}{other}, which preempts "))
     return back
 
 
@@ -213,13 +213,13 @@ def _unmatched(allow: Allow | None, place: str, sites: SitesFile, at: _At) -> It
     if allow is None:
         return
     rented = [offer for site in sites.sites for offer in site.offers if offer.term not in STANDING]
-    there = {
+    values = {
         "clouds": [site.cloud for site in sites.sites],
         "regions": [site.region for site in sites.sites],
         "families": [offer.family for offer in rented],
         "gpus": [offer.gpu_model for offer in rented],
     }
-    for key, have in there.items():
+    for key, have in values.items():
         for k, name in enumerate(getattr(allow, key)):
             begins = name[:-1] if name.endswith("*") else None
             if not any(other == name or (begins is not None and other.startswith(begins)) for other in have if other):

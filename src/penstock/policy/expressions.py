@@ -186,6 +186,6 @@ def _no_overload(complaint: str) -> str:
         return f"CEL says: {complaint}."
     operator = match[1].strip("_@")
     kinds = [kind.strip().removesuffix("64") for kind in match[2].split(",")]
-    told = " and ".join(TYPES.get(kind, kind) for kind in kinds)
+    operands = " and ".join(TYPES.get(kind, kind) for kind in kinds)
     hint = " Write the whole number with a decimal, like 2.0." if {*kinds} == {"int", "double"} else ""
-    return f"'{operator}' does not work on {told}.{hint}"
+    return f"'{operator}' does not work on {operands}.{hint}"

@@ -44,11 +44,11 @@ def windows_due(
 ) -> Iterator[HoursOpened]:
     """For each window: when it is open now, and when it opens next. Nothing while the next time is known."""
     for window in windows:
-        told = known.get(window.id, ())
-        if any(starts > now for starts, _ in told):
+        opened = known.get(window.id, ())
+        if any(starts > now for starts, _ in opened):
             continue
         for starts, ends in occurrences(window, now):
-            if (starts, ends) not in told:
+            if (starts, ends) not in opened:
                 yield HoursOpened(now, window.id, starts, ends)
             if starts > now:
                 break

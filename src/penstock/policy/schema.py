@@ -74,10 +74,10 @@ def _object(kind: type[Section]) -> dict[str, Any]:
     }
 
 
-def _described(schema: dict[str, Any], what: str, otherwise: str) -> dict[str, Any]:
+def _described(schema: dict[str, Any], meaning: str, otherwise: str) -> dict[str, Any]:
     """What an editor shows beside the key."""
     left_out = "Needed." if otherwise == "needed" else f"If left out: {otherwise}."
-    return {**schema, "description": f"{what[:1].upper()}{what[1:]}. {left_out}"}
+    return {**schema, "description": f"{meaning[:1].upper()}{meaning[1:]}. {left_out}"}
 
 
 def _schema(hint: Any) -> dict[str, Any]:

@@ -44,8 +44,8 @@ def export(
     limits = limits_of(cloud, governance, caps, currency=currency, name=name, sites=tuple(sites))
     if limits.per_month is None and not limits.regions and not limits.families and not limits.machine_types:
         raise BadInput(f"{name} has no 'organisation: per_month' and no 'allow', so there is nothing to export.")
-    told = {"//": f"Made by `penstock policy export --terraform {cloud}` of {name}; change that file instead."}
-    return Export({**told, **CLOUDS[cloud](limits)}, tuple(_notes(limits, governance)))
+    header = {"//": f"Made by `penstock policy export --terraform {cloud}` of {name}; change that file instead."}
+    return Export({**header, **CLOUDS[cloud](limits)}, tuple(_notes(limits, governance)))
 
 
 def limits_of(
@@ -62,16 +62,16 @@ def limits_of(
         raise BadInput(
             f"{allow.source or name}: 'allow' does not list the cloud {cloud}, so there is nothing to export."
         )
-    there = tuple(site for site in sites if site.cloud == cloud)
-    if sites and not there:
+    in_cloud = tuple(site for site in sites if site.cloud == cloud)
+    if sites and not in_cloud:
         raise BadInput(f"No site of the sites file has 'cloud: {cloud}'; leave --sites out, or name the site's cloud.")
-    machine_types = _machine_types(there, allow)
+    machine_types = _machine_types(in_cloud, allow)
     return CloudLimits(
         name=name,
         currency=currency,
         per_month=_per_month(caps),
         regions=allow.regions,
-        site_regions=tuple(dict.fromkeys(site.region for site in there if matches(site.region, allow.regions))),
+        site_regions=tuple(dict.fromkeys(site.region for site in in_cloud if matches(site.region, allow.regions))),
         families=allow.families,
         machine_types=machine_types if allow.families or allow.gpus else (),
         source=allow.source,

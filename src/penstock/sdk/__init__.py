@@ -102,10 +102,10 @@ def _listen() -> None:
         return
     before = signal.getsignal(signal.SIGTERM)
 
-    def told(number: int, frame: object) -> None:
+    def on_sigterm(number: int, frame: object) -> None:
         _told_to_stop.set()
         if callable(before):
             before(number, frame)  # type: ignore[arg-type]  # a frame, but its type is of no use to us
 
-    signal.signal(signal.SIGTERM, told)
+    signal.signal(signal.SIGTERM, on_sigterm)
     _listening = True

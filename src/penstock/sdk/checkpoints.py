@@ -9,7 +9,7 @@ Whoever is killed on the way leaves files that no manifest names; the next `keep
 """
 
 import hashlib
-import importlib.util
+import importlib.metadata
 import json
 import os
 import re
@@ -33,7 +33,7 @@ class Damaged(Exception):
 class BlobStore(Protocol):
     """Somewhere to put files by name; names have slashes."""
 
-    def put(self, name: str, what: bytes | Path) -> None:
+    def put(self, name: str, content: bytes | Path) -> None:
         """All of it or nothing."""
 
     def blocks(self, name: str) -> Iterator[bytes]: ...
@@ -78,11 +78,11 @@ class CheckpointStore:
     def __init__(self, place: BlobStore) -> None:
         self.place = place
 
-    def save(self, step: int, what: bytes | Path) -> None:
+    def save(self, step: int, content: bytes | Path) -> None:
         stem = f"step-{step:012d}"
-        parts = list(_parts(what))
+        parts = list(_parts(content))
         if not parts:
-            raise ValueError(f"{what!r} has no files: there is nothing to save")
+            raise ValueError(f"{content!r} has no files: there is nothing to save")
         folder = f"{stem}-{uuid.uuid4().hex}"
         files = []
         for name, part in parts:
@@ -113,15 +113,15 @@ class CheckpointStore:
         return manifest
 
 
-def _parts(what: bytes | Path) -> Iterator[tuple[str, bytes | Path]]:
-    if isinstance(what, bytes):
-        yield "checkpoint", what
-    elif what.is_dir():
-        for path in sorted(what.rglob("*")):
+def _parts(content: bytes | Path) -> Iterator[tuple[str, bytes | Path]]:
+    if isinstance(content, bytes):
+        yield "checkpoint", content
+    elif content.is_dir():
+        for path in sorted(content.rglob("*")):
             if path.is_file():
-                yield path.relative_to(what).as_posix(), path
+                yield path.relative_to(content).as_posix(), path
     else:
-        yield what.name, what
+        yield content.name, content
 
 
 def _digest(part: bytes | Path) -> str:
@@ -138,24 +138,34 @@ def place(url: str) -> BlobStore:
     parts = urlsplit(url)
     if parts.scheme == "file":
         return FolderBlobs(Path(unquote(parts.path)))
-    if parts.scheme == "s3" and importlib.util.find_spec("obstore") is None:
+    if not _obstore_will_do():
+        if parts.scheme != "s3":
+            raise ImportError(f"{parts.scheme}:// needs obstore 0.10 or newer: pip install 'penstock[s3]'")
         return PlainBucket(parts.netloc, parts.path.strip("/"))
     return BucketBlobs(f"{parts.scheme}://{parts.netloc}", parts.path.strip("/"))
+
+
+def _obstore_will_do() -> bool:
+    """A job brings its own packages. Before 0.10, obstore lists names with `%` escaped once more."""
+    try:
+        return tuple(map(int, importlib.metadata.version("obstore").split(".")[:2])) >= (0, 10)
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return False
 
 
 class FolderBlobs:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def put(self, name: str, what: bytes | Path) -> None:
+    def put(self, name: str, content: bytes | Path) -> None:
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         with aside.open("wb") as file:
-            if isinstance(what, bytes):
-                file.write(what)
+            if isinstance(content, bytes):
+                file.write(content)
             else:
-                with what.open("rb") as source:
+                with content.open("rb") as source:
                     shutil.copyfileobj(source, file, BLOCK)
             file.flush()
             os.fsync(file.fileno())
@@ -197,8 +207,8 @@ class BucketBlobs:
         self.obstore, self.prefix = obstore, prefix
         self.store = from_url(bucket, client_options={"allow_http": plain})
 
-    def put(self, name: str, what: bytes | Path) -> None:
-        self.obstore.put(self.store, self._key(name), what)
+    def put(self, name: str, content: bytes | Path) -> None:
+        self.obstore.put(self.store, self._key(name), content)
 
     def blocks(self, name: str) -> Iterator[bytes]:
         for block in self.obstore.get(self.store, self._key(name)).stream(min_chunk_size=BLOCK):

@@ -29,8 +29,8 @@ class PlainBucket:
         self.region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
         self.endpoint = os.environ.get("AWS_ENDPOINT_URL") or f"https://s3.{self.region}.amazonaws.com"
 
-    def put(self, name: str, what: bytes | Path) -> None:
-        with self._answer("PUT", self._key(name), what=what):
+    def put(self, name: str, content: bytes | Path) -> None:
+        with self._answer("PUT", self._key(name), content=content):
             return
 
     def blocks(self, name: str) -> Iterator[bytes]:
@@ -61,16 +61,16 @@ class PlainBucket:
 
     @contextmanager
     def _answer(
-        self, verb: str, key: str, query: dict[str, str] | None = None, what: bytes | Path = b""
+        self, verb: str, key: str, query: dict[str, str] | None = None, content: bytes | Path = b""
     ) -> Iterator[http.client.HTTPResponse]:
         """Tried a few times: a bucket may be busy, and all that we ask does no harm twice."""
         path = quote(f"/{self.bucket}/{key}")
         asked = urlencode(sorted((query or {}).items()), quote_via=quote, safe="-_.~")
-        digest = _digest(what)
+        digest = _digest(content)
         for left in reversed(range(TRIES)):
             door = self._door()
             try:
-                answer = self._ask(door, verb, path, asked, what, digest)
+                answer = self._ask(door, verb, path, asked, content, digest)
                 if answer.status < 500 or not left:
                     _refuse(answer, verb, key)
                     yield answer
@@ -88,15 +88,15 @@ class PlainBucket:
         return kind(where.netloc, timeout=TIMEOUT_S)
 
     def _ask(
-        self, door: http.client.HTTPConnection, verb: str, path: str, query: str, what: bytes | Path, digest: str
+        self, door: http.client.HTTPConnection, verb: str, path: str, query: str, content: bytes | Path, digest: str
     ) -> http.client.HTTPResponse:
-        size = len(what) if isinstance(what, bytes) else what.stat().st_size
+        size = len(content) if isinstance(content, bytes) else content.stat().st_size
         headers = self._signed(verb, path, query, digest) | {"Content-Length": str(size)}
         target = f"{path}?{query}" if query else path
-        if isinstance(what, bytes):
-            door.request(verb, target, what, headers)
+        if isinstance(content, bytes):
+            door.request(verb, target, content, headers)
         else:
-            with what.open("rb") as file:
+            with content.open("rb") as file:
                 door.request(verb, target, file, headers)
         return door.getresponse()
 
@@ -124,8 +124,8 @@ def _refuse(answer: http.client.HTTPResponse, verb: str, key: str) -> None:
         raise OSError(f"the bucket answers {answer.status} to {verb} {key or 'its list'}: {body}")
 
 
-def _digest(what: bytes | Path) -> str:
-    if isinstance(what, bytes):
-        return hashlib.sha256(what).hexdigest() if what else EMPTY
-    with what.open("rb") as file:
+def _digest(content: bytes | Path) -> str:
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest() if content else EMPTY
+    with content.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -99,10 +99,10 @@ def stranger(guard: Guard, request: HTTPConnection) -> Problem:
     return too_many(wait) if wait else unauthorized()
 
 
-def own(caller: Token, team: str, what: str, name: str) -> None:
+def own(caller: Token, team: str, kind: str, name: str) -> None:
     """Raise "not found" unless this caller may know that the thing exists."""
     if not caller.sees(team):
-        raise not_found(what, name)
+        raise not_found(kind, name)
 
 
 def check_routes(app: FastAPI) -> None:

@@ -127,8 +127,8 @@ class HttpConnection(SlowReader, HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
         if len(self.url) > MOST_LINE or self.url.count(b"&") > MOST_PARAMETERS:
-            what = f"longer than {MOST_LINE:,} bytes, or has more than {MOST_PARAMETERS:,} parameters"
-            self._refuse(414, f"The address with its query is {what}.")
+            excess = f"longer than {MOST_LINE:,} bytes, or has more than {MOST_PARAMETERS:,} parameters"
+            self._refuse(414, f"The address with its query is {excess}.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.body_since is not None:  # a trailer, after a chunked body: nobody reads it

@@ -78,11 +78,11 @@ class Parsing:
             case _:
                 raise _bad(answer)
 
-    async def _ask(self, caller: str, header: dict[str, Any], raw: bytes, what: str) -> dict[str, Any]:
+    async def _ask(self, caller: str, header: dict[str, Any], raw: bytes, subject: str) -> dict[str, Any]:
         async with self._turn(caller):
             answer = await run_in_threadpool(self._answer, header, raw)
         if answer is None:
-            raise BadInput(f"{what} takes too long to be read; leave out what is not part of it.")
+            raise BadInput(f"{subject} takes too long to be read; leave out what is not part of it.")
         return answer
 
     def _answer(self, header: dict[str, Any], raw: bytes) -> dict[str, Any] | None:

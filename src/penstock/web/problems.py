@@ -58,9 +58,9 @@ class _ProblemResponse(JSONResponse):
         return json.dumps(content, separators=(",", ":")).encode()
 
 
-def not_found(what: str, name: str) -> Problem:
+def not_found(kind: str, name: str) -> Problem:
     """Also the answer about another team's things: their existence is not revealed."""
-    return Problem(404, "not-found", f"There is no {what} {name!r}, or you may not see it; check the name.")
+    return Problem(404, "not-found", f"There is no {kind} {name!r}, or you may not see it; check the name.")
 
 
 def conflict(detail: str) -> Problem:

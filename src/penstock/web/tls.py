@@ -71,9 +71,9 @@ def _context(certificate: Path, key: Path) -> ssl.SSLContext:
         # An encrypted key would ask at the terminal, and hold everything up.
         context.load_cert_chain(certificate, key, password=_no_password)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        what = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
         raise BadInput(
-            f"{certificate} and {key} cannot be used as certificate and key ({what}); write both as PEM, the key"
+            f"{certificate} and {key} cannot be used as certificate and key ({reason}); write both as PEM, the key"
             " without a password."
         ) from None
     return context

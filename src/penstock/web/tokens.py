@@ -136,9 +136,9 @@ class Tokens:
     async def while_asked(self, token: Token, work: Awaitable[T]) -> T:
         """The work's result; raises "unauthorized" as soon as the token is no longer valid."""
         gone, asked = asyncio.ensure_future(self.gone(token)), asyncio.ensure_future(work)
-        both: list[asyncio.Future[Any]] = [gone, asked]
+        tasks: list[asyncio.Future[Any]] = [gone, asked]
         try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if gone.done():
                 raise unauthorized()
             return await asked
@@ -298,9 +298,9 @@ class Tokens:
 async def _before(gone: "asyncio.Future[None]", items: AsyncIterator[T]) -> tuple[T] | None:
     """The next item; None if there is none before the token is gone."""
     coming = asyncio.ensure_future(_next(items))
-    both: list[asyncio.Future[Any]] = [gone, coming]
+    tasks: list[asyncio.Future[Any]] = [gone, coming]
     try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         return None if gone.done() else await coming
     finally:
         await _drop(coming)

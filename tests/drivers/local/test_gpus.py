@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from penstock.core.model.types import NodeShape, Offer, Site
-from penstock.drivers.local.gpus import Slots, found
+from penstock.drivers.local.gpus import Slots, device_uuids
 
 LAB = Site(
     "lab",
@@ -65,10 +65,10 @@ def test_real_gpus_are_found_where_nvml_has_any(
 ) -> None:
     nvml = Nvml(works)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert found() == gpus
+    assert device_uuids() == gpus
     assert not nvml.open
 
 
 def test_without_the_bindings_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert found() == ()
+    assert device_uuids() == ()

@@ -17,8 +17,8 @@ from tests.front.kueue.setting import AWAY, HOME, PLANS, KueueSetting
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not programs.found(), reason=Part.KUBERNETES),
-    pytest.mark.skipif(not (kueue.found() and toy_trainer.found()), reason=Part.KUEUE),
+    pytest.mark.skipif(not programs.are_available(), reason=Part.KUBERNETES),
+    pytest.mark.skipif(not (kueue.is_available() and toy_trainer.is_available()), reason=Part.KUEUE),
 ]
 #: Kueue does not always mirror this before it deletes the worker's copy (kueue#15380); docs/kueue.md has the way out.
 INACTIVE = {

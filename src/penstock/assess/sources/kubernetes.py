@@ -74,7 +74,7 @@ def read_seen(path: str) -> SourceReading:
     try:
         items = items_of(text_of(path))
     except Unreadable as bad:
-        raise BadInput(f"{path}: {bad.what}.") from None
+        raise BadInput(f"{path}: {bad.problem}.") from None
     jobs = [item for item in items if isinstance(item, dict)]
     times = [at for job in jobs for at in _times_of(job)]
     missing = ["The file has no nodes, so it does not say how many GPUs are owned."]
@@ -137,8 +137,8 @@ def _records(
             continue
         yield record
         manifests[record.key or record.id] = {key: job[key] for key in ("metadata", "spec") if key in job}
-    for owner, some in view.others(known).items():
-        record = _read_or_leave(lambda several, owner=owner: view.controller(owner, several), some)
+    for owner, pods in view.others(known).items():
+        record = _read_or_leave(lambda several, owner=owner: view.controller(owner, several), pods)
         if isinstance(record, JobRecord):
             yield record
 
@@ -380,8 +380,8 @@ def _claims(pod_spec: Json) -> Iterable[str]:
 
 def _mentions_checkpoints(pod_spec: Json) -> bool:
     """By what its containers are told: their commands and variables."""
-    told = [
+    texts = [
         json.dumps([container.get("command"), container.get("args"), container.get("env")])
         for container in parts(pod_spec, "containers")
     ]
-    return any("checkpoint" in text.lower() or "resume" in text.lower() for text in told)
+    return any("checkpoint" in text.lower() or "resume" in text.lower() for text in texts)

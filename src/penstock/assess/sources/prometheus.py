@@ -88,7 +88,7 @@ class _Month:
     def __init__(self, server: Prometheus, from_at: Instant, to_at: Instant, now: Instant) -> None:
         self.server, self.from_at, self.to_at, self.now = server, from_at, to_at, now
         self.pods: dict[Pod, _Life] = {}
-        self.there: dict[str, int] = {}  #: series seen by metric
+        self.seen: dict[str, int] = {}  #: series seen by metric
         self.used: dict[tuple[Pod, Instant], list[float]] = {}  #: pod and hour -> GPU-ms measured, used
         self.memory: dict[Pod, list[float]] = {}
         self.owned: list[OwnedGpus] = []
@@ -119,7 +119,7 @@ class _Month:
         # A question about the hour before is asked at its end.
         late = HOUR if step_ms == HOUR else 0
         for series in self.server.ranges(name, query, self.from_at + late, self.to_at + late, step_ms, advance):
-            self.there[name] = self.there.get(name, 0) + 1
+            self.seen[name] = self.seen.get(name, 0) + 1
             note(series)
 
     def _requested(self, series: Series) -> None:
@@ -231,7 +231,7 @@ class _Month:
         )
 
     def _started(self, lives: list[_Life]) -> tuple[Instant | None, Evidence, bool]:
-        if "kube_pod_start_time" in self.there:
+        if "kube_pod_start_time" in self.seen:
             known = [life.started_at for life in lives if life.started_at is not None]
             return min(known, default=None), "pod" if known else "", False
         first = min(life.first_at for life in lives)
@@ -289,9 +289,9 @@ class _Month:
             return
         yield "Pods that lived shorter than the scrape interval may be missing."
         for name, then in LACKING.items():
-            if name not in self.there and name not in missing:
+            if name not in self.seen and name not in missing:
                 yield f"It has no {name} of these pods, so {then}."
-        if UTILISATION in self.there and not self.used:
+        if UTILISATION in self.seen and not self.used:
             yield f"Its {UTILISATION} names no pod of a job, so it is not known who used what."
 
 

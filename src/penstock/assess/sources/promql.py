@@ -95,7 +95,7 @@ class Prometheus:
 
     def ranges(
         self,
-        what: str,
+        name: str,
         query: str,
         from_at: Instant,
         to_at: Instant,
@@ -121,7 +121,7 @@ class Prometheus:
         if lost:
             hours = sum(end - begin for begin, end, _ in lost) / HOUR
             self.missing.append(
-                f"{what} is missing for {hours:,.1f} h of {(to_at - from_at) / HOUR:,.1f} h: {lost[0][2]}."
+                f"{name} is missing for {hours:,.1f} h of {(to_at - from_at) / HOUR:,.1f} h: {lost[0][2]}."
             )
 
     def _window(

@@ -68,7 +68,7 @@ def read_file(name: str, read: Callable[[Errors], SourceReading]) -> SourceReadi
         errors.check()
     except Unreadable as bad:
         errors.add(bad)
-        raise BadFile(errors.found) from None
+        raise BadFile(errors.kept) from None
     return reading
 
 

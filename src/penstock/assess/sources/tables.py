@@ -68,9 +68,9 @@ def _chosen(header: list[str], columns: Mapping[str, str], errors: Errors) -> di
         else:
             positions[field] = header.index(column)
     for field, names in COLUMNS.items():
-        there = [name for name in names if name in header]
-        if field not in columns and there:
-            positions[field] = header.index(there[0])
+        present = [name for name in names if name in header]
+        if field not in columns and present:
+            positions[field] = header.index(present[0])
     for field in ("submit", "gpus"):
         if field not in positions and field not in columns:
             usual = " or ".join(COLUMNS[field])

@@ -84,10 +84,10 @@ def size_of(state: State, offer_id: str, now: Instant) -> PoolSize:
 
 def _may_rent(state: State, offer: Offer, pool: WarmPool) -> bool:
     """What a policy says of renting there at all; who may use the node is asked of each job that would take it."""
-    there = any(shape.gpus == pool.gpus for shape in offer.shapes) and offer.sold_by == "node"
+    is_sold = any(shape.gpus == pool.gpus for shape in offer.shapes) and offer.sold_by == "node"
     if quotes.unguarded(state, offer) or _is_forbidden(state, offer):
         return False
-    return there and governance.may_rent(_candidate(state, offer, pool))
+    return is_sold and governance.may_rent(_candidate(state, offer, pool))
 
 
 def _is_forbidden(state: State, offer: Offer) -> bool:
@@ -132,11 +132,11 @@ def foresee(state: State, offer: Offer, pool: WarmPool, now: Instant) -> WantedS
     Demand at P10 of that hour, beyond what is wanted now, and what queued jobs will rent by then because their patience
     ends; less what is free on owned and reserved nodes, which are used first.
     """
-    told, ready_at = state.warm.forecast, now + offer.start_ms
-    hour = -1 if told is None else (ready_at - told.starts_at) // HOUR
-    if told is None or not 0 <= hour < len(told.hours):
+    forecast, ready_at = state.warm.forecast, now + offer.start_ms
+    hour = -1 if forecast is None else (ready_at - forecast.starts_at) // HOUR
+    if forecast is None or not 0 <= hour < len(forecast.hours):
         return None
-    p10, p50, p90 = told.hours[hour]
+    p10, p50, p90 = forecast.hours[hour]
     wanted_now = state.demand.gpus * PERMILLE
     impatient = PERMILLE * sum(job.spec.gpus for job in _impatient(state, offer, pool, ready_at))
     free = PERMILLE * sum(standing.free_gpus for standing in state.pools.values() if standing.open)

@@ -119,9 +119,9 @@ def _way(state: State, opening: Opening, job: Job, ends_by: Instant) -> Literal[
 
 def _run_ms(state: State, job: Job) -> tuple[Millis | None, bool]:
     """How long it still runs, at its least width and speed 1, and whether that is learned; None: unknown."""
-    told = job.spec.expected_run_ms if job.told_ms is None else job.told_ms
-    if told is not None and told > job.kept_ms:
-        return told - job.kept_ms, False
+    expected_ms = job.spec.expected_run_ms if job.told_ms is None else job.told_ms
+    if expected_ms is not None and expected_ms > job.kept_ms:
+        return expected_ms - job.kept_ms, False
     return state.history.nearly_all(job.spec, job.kept_ms), True
 
 
@@ -163,9 +163,9 @@ def _stays(state: State, opening: Opening, node: int, to_spare: int) -> int:
     """GPUs of the node that are in use at the reserved start, or may be: of backfills beside the job, and of those that
     were there before; of these, only those that are expected to stay, if some must end for the job to fit.
     """
-    there, others = state.on_node[opening.offer.id][node].values(), opening.pool.others.get(node, 0)
-    before = [(max(1, _left_ms(state, other)), _gpus_on(other, node)) for other in there if not other.ends_by]
-    beside = sum([_gpus_on(other, node) for other in there if other.ends_by == NEVER])
+    attempts, others = state.on_node[opening.offer.id][node].values(), opening.pool.others.get(node, 0)
+    before = [(max(1, _left_ms(state, other)), _gpus_on(other, node)) for other in attempts if not other.ends_by]
+    beside = sum([_gpus_on(other, node) for other in attempts if other.ends_by == NEVER])
     if others + sum([gpus for _, gpus in before]) > to_spare:
         before = [(left_ms, gpus) for left_ms, gpus in before if state.at + left_ms > opening.start_at]
     return others + beside + sum([gpus for _, gpus in before])
@@ -208,16 +208,16 @@ def _before(state: State, offer_id: str, node: int) -> list[Attempt]:
     return [other for other in state.on_node[offer_id][node].values() if other.ends_by in (0, NEVER)]
 
 
-def _free_on(pool: Pool, node: int, there: list[Attempt]) -> int:
-    return pool.per_node - pool.others.get(node, 0) - sum([_gpus_on(attempt, node) for attempt in there])
+def _free_on(pool: Pool, node: int, attempts: list[Attempt]) -> int:
+    return pool.per_node - pool.others.get(node, 0) - sum([_gpus_on(attempt, node) for attempt in attempts])
 
 
 def _free_at(state: State, offer_id: str, pool: Pool, node: int, wanted: int) -> Instant:
-    there = _before(state, offer_id, node)
-    free, at = _free_on(pool, node, there), state.at
+    attempts = _before(state, offer_id, node)
+    free, at = _free_on(pool, node, attempts), state.at
     if free >= wanted:
         return at
-    for left_ms, gpus in sorted((_left_ms(state, attempt), _gpus_on(attempt, node)) for attempt in there):
+    for left_ms, gpus in sorted((_left_ms(state, attempt), _gpus_on(attempt, node)) for attempt in attempts):
         free, at = free + gpus, state.at + left_ms
         if free >= wanted:
             break
@@ -227,8 +227,8 @@ def _free_at(state: State, offer_id: str, pool: Pool, node: int, wanted: int) ->
 def _left_ms(state: State, attempt: Attempt) -> Millis:
     """How long it is expected to stay; 0 if nothing is known: not declared or over, and too few such jobs ended."""
     job, done_ms = attempt.job, attempt.done_ms(state.at)
-    told = job.spec.expected_run_ms if job.told_ms is None else job.told_ms
-    if (told is None or told <= done_ms) and state.history.nearly_all(job.spec, done_ms) is None:
+    expected_ms = job.spec.expected_run_ms if job.told_ms is None else job.told_ms
+    if (expected_ms is None or expected_ms <= done_ms) and state.history.nearly_all(job.spec, done_ms) is None:
         return 0
     return lookahead.left_ms(state, attempt)
 
@@ -258,10 +258,10 @@ def _in_the_way(state: State, job: Job) -> list[Attempt]:
     """Backfills on its nodes that may be sent back."""
     assert job.reserved is not None
     offer_id, nodes = job.reserved
-    there = {attempt.id: attempt for node in nodes for attempt in state.on_node[offer_id][node].values()}
+    attempts = {attempt.id: attempt for node in nodes for attempt in state.on_node[offer_id][node].values()}
     return [
         attempt
-        for attempt in there.values()
+        for attempt in attempts.values()
         if 0 < attempt.ends_by < NEVER and attempt.job.phase == "placed" and may_stop(state, attempt.job)
     ]
 

@@ -155,10 +155,10 @@ def _empty(
     state: State, offer_id: str, node: int, free: list[int], closed: int, up: int, now: Instant
 ) -> list[Relocation] | None:
     """Where all jobs of the node would go, largest first; `free` changes only if all of them fit."""
-    there = sorted(state.on_node[offer_id][node].values(), key=lambda attempt: (-attempt.width, attempt.job.seq))
+    attempts = sorted(state.on_node[offer_id][node].values(), key=lambda attempt: (-attempt.width, attempt.job.seq))
     shifts: list[Relocation] = []
     taken: list[tuple[int, int]] = []
-    for attempt in there:
+    for attempt in attempts:
         hole = _tightest(free, attempt.width, closed, up) if _movable(state, attempt, now) else -1
         if hole < 0:
             for other, gpus in taken:

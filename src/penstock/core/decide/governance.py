@@ -30,9 +30,9 @@ def objections(asked: Candidate) -> Iterator[Verdict]:
 
 def may_rent(asked: Candidate) -> bool:
     """Whether anything may be rented there, whoever it is for."""
-    told = asked.policy.governance
+    rules = asked.policy.governance
     objections = (rule(asked) for rule in (is_open, price_is_bounded, cap_is_hard))
-    return not any(objections) and not any((*_not_allowed(asked, told.allow, ""), *_too_dear(asked, told)))
+    return not any(objections) and not any((*_not_allowed(asked, rules.allow, ""), *_too_dear(asked, rules)))
 
 
 def _by_class(asked: Candidate, governance: Governance) -> Iterator[Verdict]:
@@ -64,18 +64,18 @@ def _not_allowed(asked: Candidate, allow: Allow | None, whom: str) -> Iterator[V
     """A value that nobody told is on no list."""
     if allow is None:
         return
-    for kind, there, names in (
+    for kind, value, names in (
         ("cloud", asked.site.cloud, allow.clouds),
         ("region", asked.site.region, allow.regions),
         ("family", asked.offer.family, allow.families),
         ("GPU", asked.offer.gpu_model, allow.gpus),
     ):
-        if names and not any(_is(there, name) for name in names):
-            yield Verdict(False, f"{kind} {there or 'unknown'} is not allowed{whom}", allow.source)
+        if names and not any(_is(value, name) for name in names):
+            yield Verdict(False, f"{kind} {value or 'unknown'} is not allowed{whom}", allow.source)
 
 
-def _is(there: str, name: str) -> bool:
-    return bool(there) and (there == name or (name.endswith("*") and there.startswith(name[:-1])))
+def _is(value: str, name: str) -> bool:
+    return bool(value) and (value == name or (name.endswith("*") and value.startswith(name[:-1])))
 
 
 def _too_dear(asked: Candidate, governance: Governance) -> Iterator[Verdict]:

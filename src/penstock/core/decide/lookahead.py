@@ -90,8 +90,8 @@ def _ends(state: State) -> list[End]:
     ends = [
         (state.at + left_ms(state, attempt), attempt.job.seq, offer, attempt.slots)
         for offer, nodes in state.on_node.items()
-        for node, there in enumerate(nodes)
-        for attempt in there.values()
+        for node, attempts in enumerate(nodes)
+        for attempt in attempts.values()
         if attempt.slots and attempt.slots[0][0] == node  # one on several nodes counts once
     ]
     heapify(ends)

@@ -181,9 +181,9 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
         leave_at=worth.leave_at,
         dearer_permille=worth.dearer_permille,
     )
-    patience, told = worth.allowed_ms, guards.behind_headroom(choices, job, because)
+    patience, reason = worth.allowed_ms, guards.behind_headroom(choices, job, because)
     choices.record(
-        WaitPromised(now, job.id, until, told, patience_ms=patience, about_ms=about, worst_ms=worst),
+        WaitPromised(now, job.id, until, reason, patience_ms=patience, about_ms=about, worst_ms=worst),
     )
     return False
 

@@ -137,8 +137,8 @@ def with_cluster(state: State, quote: Quote, now: Instant) -> Quote:
     terms = state.clusters.terms.get(quote.offer.site)
     if terms is None:
         return quote
-    there = [state.attempts[name] for name in state.clusters.used_by.get(quote.offer.site, ())]
-    lasts_ms = max([state.remaining(attempt.job, attempt.done_ms(now)) for attempt in there], default=0)
+    attempts = [state.attempts[name] for name in state.clusters.used_by.get(quote.offer.site, ())]
+    lasts_ms = max([state.remaining(attempt.job, attempt.done_ms(now)) for attempt in attempts], default=0)
     stays_ms = quote.start_ms + quote.run_ms
     alone_ms = stays_ms * stays_ms // max(1, stays_ms + lasts_ms)
     once = terms.offer.extras.launch_fee if clusters.cluster_at(state, quote.offer.site) is None else 0

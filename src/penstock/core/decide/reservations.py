@@ -49,9 +49,9 @@ def _soonest(state: State, offer_id: str, width: int) -> tuple[Millis, tuple[int
 
 def _free_first(state: State, offer_id: str, pool: Pool, nodes: list[int], part: int) -> list[tuple[Millis, int]]:
     """In how long each node has so many GPUs free, the soonest first; without those that never have."""
-    there = state.on_node[offer_id]
+    on_node = state.on_node[offer_id]
     ours = [node for node in nodes if pool.per_node - pool.others.get(node, 0) >= part]
-    free = [(waiting.part_free_in(state, there[node], node, pool.free[node], part), node) for node in ours]
+    free = [(waiting.part_free_in(state, on_node[node], node, pool.free[node], part), node) for node in ours]
     return sorted((ms, node) for ms, node in free if ms is not None)
 
 

@@ -158,14 +158,14 @@ def foretell(state: State, job: Job, soonest_ms: Millis) -> tuple[Millis, Millis
 
 def comes_free(state: State, lane: Lane, others: int) -> Millis:
     """By what is expected of those who run there: in how long it fits, and GPUs for the others have come free, too."""
-    there = [(offer, pool) for offer, pool in lane.pools if pool.open]
-    fits = [_fits_in(state, offer, pool, lane.width) for offer, pool in there]
+    pools = [(offer, pool) for offer, pool in lane.pools if pool.open]
+    fits = [_fits_in(state, offer, pool, lane.width) for offer, pool in pools]
     soonest = min((ms for ms in fits if ms is not None), default=0)
-    wanted = lane.width * (others + 1) - sum([pool.free_gpus for _, pool in there])
+    wanted = lane.width * (others + 1) - sum([pool.free_gpus for _, pool in pools])
     ends = sorted(
         (state.remaining(attempt.job, attempt.done_ms(state.at)), attempt.width)
         for attempt in state.attempts.values()
-        if attempt.slots and any(attempt.offer.id == offer for offer, _ in there)
+        if attempt.slots and any(attempt.offer.id == offer for offer, _ in pools)
     )
     for ms, gpus in ends:
         wanted -= gpus
@@ -185,11 +185,13 @@ def _fits_in(state: State, offer: str, pool: Pool, width: int) -> Millis | None:
     return known[wanted - 1] if len(known) >= wanted else None
 
 
-def part_free_in(state: State, there: dict[str, Attempt], node: int, free: int, part: int) -> Millis | None:
+def part_free_in(state: State, attempts: dict[str, Attempt], node: int, free: int, part: int) -> Millis | None:
     """When so many GPUs of one node will be free; None: never, while others have theirs."""
-    ends = sorted((state.remaining(attempt.job, attempt.done_ms(state.at)), attempt.id) for attempt in there.values())
+    ends = sorted(
+        (state.remaining(attempt.job, attempt.done_ms(state.at)), attempt.id) for attempt in attempts.values()
+    )
     for ms, attempt in ends if free < part else ():
-        free += sum([gpus for number, gpus in there[attempt].slots if number == node])
+        free += sum([gpus for number, gpus in attempts[attempt].slots if number == node])
         if free >= part:
             return ms
     return 0 if free >= part else None

@@ -23,23 +23,23 @@ EGRESS: Final = "egress:"
 
 def govern(state: State) -> None:
     """A policy is in force: count anew what it limits. Called before jobs are judged by it."""
-    told = state.policy.governance
+    governance = state.policy.governance
     if state.gated:
         _forget_answers(state)
-    state.team_rules = {rule.team: rule for rule in told.teams if _has_limit(rule)}
-    state.team_shares = any(rule.share_permille is not None for rule in told.teams)
-    state.class_rules = {rule.name: rule for rule in told.classes if _is_asked(rule, told)}
-    state.class_preempts = any(rule.preempts for rule in told.classes)
-    state.delay_costs = {rule.name: rule.cost_of_delay for rule in told.classes if rule.cost_of_delay is not None}
-    prices = told.never_above is not None and told.never_above.per_job is not None
-    state.gated = bool(told.burst_when or told.quiet_hours or state.team_rules or prices)
-    state.governed = bool(state.gated or told.headroom)
+    state.team_rules = {rule.team: rule for rule in governance.teams if _has_limit(rule)}
+    state.team_shares = any(rule.share_permille is not None for rule in governance.teams)
+    state.class_rules = {rule.name: rule for rule in governance.classes if _is_asked(rule, governance)}
+    state.class_preempts = any(rule.preempts for rule in governance.classes)
+    state.delay_costs = {rule.name: rule.cost_of_delay for rule in governance.classes if rule.cost_of_delay is not None}
+    prices = governance.never_above is not None and governance.never_above.per_job is not None
+    state.gated = bool(governance.burst_when or governance.quiet_hours or state.team_rules or prices)
+    state.governed = bool(state.gated or governance.headroom)
     state.at_once = _count_gpus(state)
     state.egress = _count_egress(state)
-    used = [quiet.id for quiet in told.quiet_hours] + [kept.id for kept in told.headroom]
+    used = [quiet.id for quiet in governance.quiet_hours] + [kept.id for kept in governance.headroom]
     used += [offer.warm.hours.id for offer in state.warm.offers.values() if offer.warm and offer.warm.hours]
     state.hours = {window: hours for window, hours in state.hours.items() if window in used}
-    levels = [trigger.threshold for trigger in told.burst_when if trigger.kind == "utilisation"]
+    levels = [trigger.threshold for trigger in governance.burst_when if trigger.kind == "utilisation"]
     state.busy_since = {level: since for level, since in state.busy_since.items() if level in levels}
     _cap_jobs(state)
     state.run_ends = []
@@ -60,9 +60,9 @@ def _has_limit(rule: TeamRule) -> bool:
     return any(limit is not None for limit in limits)
 
 
-def _is_asked(rule: ClassRule, told: Governance) -> bool:
+def _is_asked(rule: ClassRule, governance: Governance) -> bool:
     """Others are only judged once for each shape: while jobs run, nobody asks."""
-    return rule.longest_ms is not None or (rule.where == "rented" and bool(told.burst_when))
+    return rule.longest_ms is not None or (rule.where == "rented" and bool(governance.burst_when))
 
 
 # --- hours -----------------------------------------------------------------------------------------------------------
@@ -83,16 +83,16 @@ def pass_time(state: State, at: Instant) -> None:
     """From the last step until now the state was as it is: note since when GPUs are busy. Where headroom ended
     meanwhile, free GPUs are free for all again.
     """
-    told = state.policy.governance
+    governance = state.policy.governance
     busy = -1
-    for trigger in told.burst_when:
+    for trigger in governance.burst_when:
         if trigger.kind == "utilisation":
             busy = utilisation(state) if busy < 0 else busy
             if busy < trigger.threshold:
                 state.busy_since.pop(trigger.threshold, None)
             else:
                 state.busy_since.setdefault(trigger.threshold, state.at)
-    for rule in told.headroom:
+    for rule in governance.headroom:
         if any(state.at < ends <= at for _, ends in state.hours.get(rule.id, ())):
             state.changes.freed = True
 

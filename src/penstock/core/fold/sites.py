@@ -125,11 +125,11 @@ def nodes_seen(state: State, event: e.NodesSeen) -> None:
 
 def _call(state: State, offer: str, pool: Pool, name: str, seen: dict[str, int]) -> None:
     """A new node takes the number of a gone, empty one, or the next."""
-    there = state.on_node[offer]
-    gone = (node for node, other in enumerate(pool.names) if other not in seen and not there[node])
+    nodes = state.on_node[offer]
+    gone = (node for node, other in enumerate(pool.names) if other not in seen and not nodes[node])
     node = next(gone, len(pool.names))
-    if node == len(there):
-        there.append({})
+    if node == len(nodes):
+        nodes.append({})
     pool.call(node, name)
 
 

@@ -451,7 +451,7 @@ class State:
     def meaning(self) -> str:
         """A version-independent digest: jobs, attempts, nodes and money, not how they are indexed."""
         ledger = self.ledger
-        told = (
+        content = (
             self.at,
             sorted(self.ended.items()),
             [(job.id, job.phase, job.kept_ms, job.moves) for job in self.jobs.values()],
@@ -461,7 +461,7 @@ class State:
             [(key, account.cap, account.held, account.spent) for key, account in sorted(ledger.accounts.items())],
             [(lease.hold.id, lease.held, lease.charged, lease.deadline_at) for lease in ledger.leases.values()],
         )
-        return hashlib.sha256(repr(told).encode()).hexdigest()
+        return hashlib.sha256(repr(content).encode()).hexdigest()
 
     def canonical(self) -> Iterator[object]:
         yield (self.at, self.steps, self.seq, self.promised, self.numbered, self.revision, self.waiting, self.policy)

@@ -15,7 +15,7 @@ from penstock.drivers.attempt_facts import Reported
 from penstock.drivers.driver import Unreachable
 from penstock.drivers.kubernetes.inventory import held, hostname, name_of, requested, usable
 from penstock.drivers.kubernetes.pod_logs import PodLog
-from penstock.drivers.kubernetes.pods import End, Scaling, Trouble, has_succeeded, is_active, said
+from penstock.drivers.kubernetes.pods import End, Scaling, Trouble, annotation_of, has_succeeded, is_active
 from penstock.drivers.kubernetes.tasks import cancel_all
 from penstock.drivers.running_pods import RunningPods
 from penstock.kube import annotations
@@ -61,7 +61,7 @@ class Execution:
         self.event: Trouble | None = None  #: what the cluster's Events say is in the way of its start
         self.scaling: Scaling | None = None  #: what an autoscaler says of its pods without a node
         self.scaling_at: Instant = 0  #: since when it says so
-        self.told = ""  #: the trouble that was reported last
+        self.reported_trouble = ""  #: the last one
         self.ordered_at: Instant | None = None  #: when this process created the Job
         self.held_told = False  #: AttemptQueued was reported
         self.noticed = False  #: NodeNotice was reported
@@ -93,16 +93,16 @@ class Execution:
 
     @property
     def attempt(self) -> str:
-        return said(self.job, annotations.ATTEMPT)
+        return annotation_of(self.job, annotations.ATTEMPT)
 
     @property
     def forgotten(self) -> bool:
-        return bool(said(self.job, annotations.FORGOTTEN))
+        return bool(annotation_of(self.job, annotations.FORGOTTEN))
 
     @property
     def kept_ms(self) -> Millis:
-        began_with = int(said(self.job, annotations.RESUME) or 0)
-        speed = int(said(self.job, annotations.SPEED) or PERMILLE)
+        began_with = int(annotation_of(self.job, annotations.RESUME) or 0)
+        speed = int(annotation_of(self.job, annotations.SPEED) or PERMILLE)
         return progress.kept_ms(self.log.marks, began_with, speed)
 
     @property
@@ -139,7 +139,7 @@ class ExecutionCache:
         make_log: Callable[[str, int], PodLog],
         changed: Callable[[Execution], None],
         room_changed: Callable[[], None],
-        told: Callable[[str], None],
+        sync_changed: Callable[[str], None],
     ) -> None:
         self.places, self.make_log = places, make_log
         self.changed, self.room_changed = changed, room_changed
@@ -149,7 +149,9 @@ class ExecutionCache:
         ours = f"{annotations.INSTALLATION}={annotations.label_value(installation)}"
         others = f"{annotations.INSTALLATION}!={annotations.label_value(installation)}"
         self.jobs = [
-            Informer(cluster, JOBS, self._job, namespace=namespace, labels=ours, keep=keep_job, told=told)
+            Informer(
+                cluster, JOBS, self._job, namespace=namespace, labels=ours, keep=keep_job, sync_changed=sync_changed
+            )
             for namespace in namespaces
         ]
         self.pods = [
@@ -214,8 +216,8 @@ class ExecutionCache:
         return tuple(name if node is None else hostname(node) for name, node in by_name.items())
 
     def usable(self, offer: str, avoided: tuple[str, ...], keep_free: int) -> tuple[tuple[str, int], ...]:
-        what, place = self.places[offer]
-        return usable(place, self.nodes, self.taken[place.resource], avoided, what.shapes[-1].gpus, keep_free)
+        offered, place = self.places[offer]
+        return usable(place, self.nodes, self.taken[place.resource], avoided, offered.shapes[-1].gpus, keep_free)
 
     # --- news --------------------------------------------------------------------------------------------------------
 
@@ -231,7 +233,7 @@ class ExecutionCache:
         execution = self.by_name.get(name)
         if execution is None:
             execution = self.by_name[name] = Execution(
-                job, self.make_log(said(job, annotations.ATTEMPT), pods_at_once(job["spec"]))
+                job, self.make_log(annotation_of(job, annotations.ATTEMPT), pods_at_once(job["spec"]))
             )
             execution.pods = self.waiting_pods.pop(name, {})
         elif job["metadata"]["uid"] != execution.job["metadata"]["uid"] or is_newer(job, execution.job):

@@ -22,7 +22,7 @@ class CapacityReporter:
     def __init__(self, here: Connection) -> None:
         self.here = here
         self.faults: dict[str, dict[str, Instant]] = {}  #: node -> jobs that it failed, and when
-        self.told: dict[str, tuple[tuple[str, int], ...]] = {}  #: offer -> its nodes as last reported
+        self.reported: dict[str, tuple[tuple[str, int], ...]] = {}  #: offer -> its nodes
         self.telling: asyncio.TimerHandle | None = None
 
     def changed(self) -> None:
@@ -31,15 +31,15 @@ class CapacityReporter:
 
     def tell(self) -> None:
         here, self.telling = self.here, None
-        there = here.executions
-        if not (there.nodes.in_step.is_set() and there.others.in_step.is_set()):
+        cache = here.executions
+        if not (cache.nodes.in_step.is_set() and cache.others.in_step.is_set()):
             return  # other people's pods are only partly known: the last report stands
         for offer in here.site.offers:
             if offer.term in STANDING:
                 keep_free = headroom_at(here.places[offer.id], here.settings.hour())
-                nodes = there.usable(offer.id, self.avoided(), keep_free)
-                if nodes != self.told.get(offer.id):
-                    self.told[offer.id] = nodes
+                nodes = cache.usable(offer.id, self.avoided(), keep_free)
+                if nodes != self.reported.get(offer.id):
+                    self.reported[offer.id] = nodes
                     here.say(e.NodesSeen(here.clock(), offer.id, nodes))
 
     def close(self) -> None:
@@ -70,11 +70,11 @@ class CapacityReporter:
 
     def has_room_for(self, execution: Execution, ask: StartAttempt) -> bool:
         """True if the offer's nodes have free GPUs for its waiting pods, by what we know: then it is not full."""
-        here, there = self.here, self.here.executions
-        if not (there.nodes.in_step.is_set() and there.others.in_step.is_set()):
+        here, cache = self.here, self.here.executions
+        if not (cache.nodes.in_step.is_set() and cache.others.in_step.is_set()):
             return False
-        free = there.usable(ask.offer, self.avoided(), 0)
-        ours = [pod for other in there for pod in other.pods.values() if is_active(pod) and node_of(pod)]
+        free = cache.usable(ask.offer, self.avoided(), 0)
+        ours = [pod for other in cache for pod in other.pods.values() if is_active(pod) and node_of(pod)]
         waiting = [pod for pod in execution.pods.values() if is_active(pod) and not node_of(pod)]
         chosen = [(node, gpus) for node, gpus in free if not ask.places or node in ask.places]
         return has_room(chosen, ours, waiting, here.places[ask.offer].resource)

@@ -13,7 +13,7 @@ from penstock.drivers.claim import Claim, SeenClaim, Superseded, packed, unpacke
 from penstock.drivers.driver import Refused
 from penstock.drivers.kubernetes import ownership
 from penstock.drivers.kubernetes.connection import Connection
-from penstock.drivers.kubernetes.pods import said
+from penstock.drivers.kubernetes.pods import annotation_of
 from penstock.kube import annotations, errors
 from penstock.kube.client import LEASES, Obj
 
@@ -38,7 +38,7 @@ class LeaseClaim:
         return self._seen(lease)
 
     def _seen(self, lease: Obj) -> SeenClaim:
-        version, text = str(lease["metadata"]["resourceVersion"]), said(lease, annotations.CLAIM)
+        version, text = str(lease["metadata"]["resourceVersion"]), annotation_of(lease, annotations.CLAIM)
         if not text:
             return SeenClaim(Claim(self.here.installation), version)
         claim = unpacked(text)

@@ -31,13 +31,13 @@ async def events_of_claim(here: Connection, name: str) -> list[ClusterEvent]:
 
 async def _events(here: Connection, namespace: str, fields: str) -> list[ClusterEvent]:
     try:
-        found, _ = await here.cluster.list(EVENTS, namespace, fields=fields)
+        events, _ = await here.cluster.list(EVENTS, namespace, fields=fields)
     except errors.KubeError:
         return []
-    found.sort(key=_when)
+    events.sort(key=_when)
     return [
         ClusterEvent(str(event.get("reason", "")), str(event.get("message", "")), event.get("type") == "Warning")
-        for event in found
+        for event in events
     ]
 
 

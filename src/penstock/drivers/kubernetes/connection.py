@@ -99,22 +99,22 @@ class Connection:
         make_log: Callable[[str, int], PodLog],
         changed: Callable[[Execution], None],
         room_changed: Callable[[], None],
-        told: Callable[[str], None],
+        sync_changed: Callable[[str], None],
     ) -> None:
         """Make client and cache once: an `open` that failed half way may be called again."""
         if self.connected:
             return
         self.cluster = self.dial()
-        both = {offer.id: (offer, self.places[offer.id]) for offer in self.site.offers}
+        places = {offer.id: (offer, self.places[offer.id]) for offer in self.site.offers}
         self.executions = ExecutionCache(
             self.cluster,
             self.installation,
             self.namespaces,
-            places=both,
+            places=places,
             make_log=make_log,
             changed=changed,
             room_changed=room_changed,
-            told=told,
+            sync_changed=sync_changed,
         )
 
     async def close(self) -> None:

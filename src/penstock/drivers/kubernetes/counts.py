@@ -7,7 +7,14 @@ from typing import Final
 
 from penstock.core.model.types import PodCounts
 from penstock.drivers.driver import SeenPhase
-from penstock.drivers.kubernetes.pods import condition, failed_by_itself, has_succeeded, is_batch, is_ready, said
+from penstock.drivers.kubernetes.pods import (
+    annotation_of,
+    condition,
+    failed_by_itself,
+    has_succeeded,
+    is_batch,
+    is_ready,
+)
 from penstock.drivers.running_pods import RunningPods
 from penstock.kube import annotations, indexes
 from penstock.kube.client import Obj
@@ -22,7 +29,7 @@ def counts_now(job: Obj, pods: Sequence[Obj]) -> RunningPods:
     """
     status = job.get("status") or {}
     active, failed = int(status.get("active") or 0), int(status.get("failed") or 0)
-    if said(job, annotations.ENDING) == "stopped":
+    if annotation_of(job, annotations.ENDING) == "stopped":
         failed = min(failed, _own_failures(job, pods))
     ready = max(int(status.get("ready") or 0), sum(map(is_ready, pods)))
     return RunningPods(
@@ -63,7 +70,7 @@ def counts_at_end(job: Obj, pods: Sequence[Obj], phase: SeenPhase) -> PodCounts:
 def _said_at_end(job: Obj, phase: SeenPhase) -> Obj:
     """The cluster's words about its end; none yet if its pods were faster."""
     kinds = ("Complete", "SuccessCriteriaMet") if phase == "done" else ("Failed", "FailureTarget")
-    words = next((found for kind in kinds if (found := condition(job, kind)) is not None), None)
+    words = next((met for kind in kinds if (met := condition(job, kind)) is not None), None)
     return words or (SUCCEEDED if phase == "done" else {})
 
 

@@ -9,7 +9,7 @@ from penstock.core.units import NEVER, Instant
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.connection import CONFLICTS, Connection
 from penstock.drivers.kubernetes.execution_job import lesser, seconds_left
-from penstock.drivers.kubernetes.pods import own_deadline, said
+from penstock.drivers.kubernetes.pods import annotation_of, own_deadline
 from penstock.kube import annotations
 from penstock.kube.client import Obj
 
@@ -24,18 +24,22 @@ async def move(here: Connection, execution: Execution, deadline_at: Instant, tri
 
 
 def deadline_of(job: Obj) -> Instant:
-    return int(said(job, annotations.EXECUTION_DEADLINE) or said(job, annotations.OLD_EXECUTION_DEADLINE) or NEVER)
+    return int(
+        annotation_of(job, annotations.EXECUTION_DEADLINE)
+        or annotation_of(job, annotations.OLD_EXECUTION_DEADLINE)
+        or NEVER
+    )
 
 
 def _moved(job: Obj, deadline_at: Instant, now: Instant, time_there: datetime) -> Obj | None:
     """The patch; None if the Job is being ended. `time_there`: the cluster's time."""
-    if said(job, annotations.ENDING):
+    if annotation_of(job, annotations.ENDING):
         return None
     left = seconds_left(deadline_at, now)
     start = (job["status"] or {}).get("startTime")
     ran = max(0, int((time_there - datetime.fromisoformat(start)).total_seconds())) if start else 0
     noted: Obj = {annotations.EXECUTION_DEADLINE: None if left is None else str(deadline_at)}
-    if said(job, annotations.OLD_EXECUTION_DEADLINE):  # superseded by the new annotation
+    if annotation_of(job, annotations.OLD_EXECUTION_DEADLINE):  # superseded by the new annotation
         noted[annotations.OLD_EXECUTION_DEADLINE] = None
     return {
         "metadata": {"annotations": noted},

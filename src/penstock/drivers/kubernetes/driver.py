@@ -41,7 +41,7 @@ from penstock.drivers.kubernetes.counts import counts_now
 from penstock.drivers.kubernetes.deadlines import deadline_of
 from penstock.drivers.kubernetes.execution_job import origin_of
 from penstock.drivers.kubernetes.logs import Logs
-from penstock.drivers.kubernetes.pods import is_active, said
+from penstock.drivers.kubernetes.pods import annotation_of, is_active
 from penstock.drivers.kubernetes.reconcile import Reconciler, counted
 from penstock.drivers.kubernetes.start import Starter
 from penstock.drivers.running_pods import RunningPods
@@ -89,7 +89,7 @@ class KubernetesDriver(BaseDriver):
 
     def tell_all(self) -> None:
         """Report all capacity again: nobody heard it of an offer that was not on record."""
-        self.reporter.told.clear()
+        self.reporter.reported.clear()
         self.reporter.changed()
         self.capacity.tell_all()
 
@@ -137,7 +137,7 @@ class KubernetesDriver(BaseDriver):
             ownership.check_own(self.here, execution.job, ask.attempt, origin_of(given.manifest, ask))
             await seeding.seed(self.here, execution)
             await provisioning.provide(self.here, execution)
-        if execution.end is not None and said(execution.job, annotations.ENDING) != "refused":
+        if execution.end is not None and annotation_of(execution.job, annotations.ENDING) != "refused":
             if execution.concluded:  # otherwise `_conclude` is about to report it
                 self.reconciler.say_end(execution)
             return
@@ -165,7 +165,11 @@ class KubernetesDriver(BaseDriver):
                 raise Unreachable(f"{attempt} is not here, or not yet")
             self.here.executions.note(await self.here.cluster.get(JOBS, execution.name, execution.namespace))
             stands = deadline_of(execution.job)
-            if execution.end is not None or said(execution.job, annotations.ENDING) or stands <= self.here.clock():
+            if (
+                execution.end is not None
+                or annotation_of(execution.job, annotations.ENDING)
+                or stands <= self.here.clock()
+            ):
                 return stands if stands < NEVER else deadline_at
             # No retry after a conflict: a newer control plane may have taken over and decided otherwise.
             await deadlines.move(self.here, execution, deadline_at, tries=1)
@@ -209,9 +213,9 @@ class KubernetesDriver(BaseDriver):
         self.here.pods_changed = changed
 
     def ask_for_home_jobs(
-        self, there: Callable[[], AbstractSet[str] | None], is_past: Callable[[str], Awaitable[bool]]
+        self, home_jobs: Callable[[], AbstractSet[str] | None], is_past: Callable[[str], Awaitable[bool]]
     ) -> None:
-        self.here.home_jobs, self.here.is_past = there, is_past
+        self.here.home_jobs, self.here.is_past = home_jobs, is_past
 
     def progress(self, attempt: str) -> tuple[int, int] | None:
         """The last step that it reported, and of how many; 0 if it did not say."""

@@ -94,7 +94,7 @@ def tombstone(installation: str, attempt: str, namespace: str) -> Obj:
     """A Job that runs nothing under the attempt's name, so that a late start finds the name taken."""
     name = annotations.execution_name(installation, attempt)
     labels = {annotations.INSTALLATION: annotations.label_value(installation), annotations.EXECUTION: name}
-    said = {
+    notes = {
         annotations.ATTEMPT: attempt,
         annotations.ENDING: "stopped",
         annotations.WORDS: "told to stop before it began",
@@ -105,7 +105,7 @@ def tombstone(installation: str, attempt: str, namespace: str) -> Obj:
             "name": name,
             "namespace": namespace,
             "labels": labels,
-            "annotations": said,
+            "annotations": notes,
             "finalizers": [annotations.RESULT],
         },
         "spec": {"parallelism": 0, "completions": 1, "suspend": True, "template": {"spec": pod}},
@@ -187,8 +187,8 @@ def _parts(order: ExecutionRequest) -> tuple[int, int]:
     if not parts:
         parts = [shape.gpus for shape, count in fill(order.offer.shapes, ask.width) for _ in range(count)]
         parts[-1] = ask.width - sum(parts[:-1])
-    each = math.gcd(*parts)
-    return each, sum(parts) // each
+    per_pod = math.gcd(*parts)
+    return per_pod, sum(parts) // per_pod
 
 
 def _copied(manifest: Obj) -> Obj:
@@ -330,8 +330,8 @@ def _container(container: Obj, order: ExecutionRequest, name: str, gang: int) ->
 
 
 def _variables(order: ExecutionRequest) -> list[Obj]:
-    said = {**dict(order.env), "PENSTOCK_ATTEMPT": order.ask.attempt, "PENSTOCK_JOB": order.ask.job}
-    return [{"name": key, "value": text} for key, text in said.items()]
+    env = {**dict(order.env), "PENSTOCK_ATTEMPT": order.ask.attempt, "PENSTOCK_JOB": order.ask.job}
+    return [{"name": key, "value": text} for key, text in env.items()]
 
 
 def _gang(name: str, pods: int) -> list[Obj]:
@@ -368,6 +368,6 @@ def _affinity(own: Obj, wanted: list[Obj]) -> Obj:
     node = dict(own.get("nodeAffinity") or {})
     required = node.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms: list[Any] = required.get("nodeSelectorTerms") or [{}]
-    both = [{**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *wanted]} for term in terms]
-    node["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": both}
+    alternatives = [{**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *wanted]} for term in terms]
+    node["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": alternatives}
     return {**own, "nodeAffinity": node}

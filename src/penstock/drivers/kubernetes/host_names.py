@@ -11,7 +11,7 @@ from typing import Final
 from penstock.drivers.driver import Unreachable, Unstartable
 from penstock.drivers.kubernetes.cache import Execution, PodAddress
 from penstock.drivers.kubernetes.connection import Connection
-from penstock.drivers.kubernetes.pods import is_active, is_ready, said
+from penstock.drivers.kubernetes.pods import annotation_of, is_active, is_ready
 from penstock.kube import annotations, errors
 from penstock.kube.client import ENDPOINT_SLICES, SERVICES, Obj
 
@@ -45,13 +45,16 @@ async def copy_service(here: Connection, service: Obj, namespace: str) -> bool:
         return True
     except errors.AlreadyExists:
         existing = await here.cluster.get(SERVICES, metadata["name"], namespace)
-    there = existing["metadata"].get("annotations", {}).get(annotations.COPY_OF)
-    if there not in (None, metadata["annotations"][annotations.COPY_OF]):
-        words = f"Service {namespace}/{metadata['name']} is a copy of {there} there, and pods can have only one of them"
+    copied_from = existing["metadata"].get("annotations", {}).get(annotations.COPY_OF)
+    if copied_from not in (None, metadata["annotations"][annotations.COPY_OF]):
+        words = (
+            f"Service {namespace}/{metadata['name']} is a copy of {copied_from} there, and pods can have only one of"
+            " them"
+        )
         raise Unstartable(words, here.settings.retry_ms, "unfit")
-    if there is not None and any(existing["spec"].get(key) != part for key, part in _comparable(service).items()):
+    if copied_from is not None and any(existing["spec"].get(key) != part for key, part in _comparable(service).items()):
         await here.cluster.patch(SERVICES, metadata["name"], {"spec": service["spec"]}, namespace)
-    return there is not None
+    return copied_from is not None
 
 
 def _comparable(service: Obj) -> Obj:
@@ -61,7 +64,7 @@ def _comparable(service: Obj) -> Obj:
 
 def wanted(execution: Execution) -> tuple[PodAddress, ...]:
     """Every live pod that has an address, by its index."""
-    ranks = execution.ranks().items() if said(execution.job, annotations.HOST_NAMES) else ()
+    ranks = execution.ranks().items() if annotation_of(execution.job, annotations.HOST_NAMES) else ()
     return tuple(
         PodAddress(index, str(pod["status"]["podIP"]), str(pod["metadata"]["name"]), is_ready(pod))
         for index, pod in sorted(ranks)
@@ -82,7 +85,7 @@ async def publish(here: Connection, execution: Execution) -> None:
 
 async def withdraw(here: Connection, execution: Execution) -> None:
     """Its pods are gone, and others may have their addresses soon."""
-    if said(execution.job, annotations.HOST_NAMES):
+    if annotation_of(execution.job, annotations.HOST_NAMES):
         for number in range(1 + (execution.size - 1) // MOST_ENDPOINTS):
             try:
                 await here.cluster.delete(ENDPOINT_SLICES, _name(execution, number), execution.namespace)
@@ -91,7 +94,7 @@ async def withdraw(here: Connection, execution: Execution) -> None:
 
 
 async def _publishes_unready(here: Connection, execution: Execution) -> bool:
-    service = said(execution.job, annotations.HOST_NAMES).partition(".")[2]
+    service = annotation_of(execution.job, annotations.HOST_NAMES).partition(".")[2]
     try:
         existing = await here.cluster.get(SERVICES, service, execution.namespace)
     except errors.NotFound:
@@ -114,7 +117,7 @@ def _name(execution: Execution, number: int) -> str:
 
 def _slice(here: Connection, execution: Execution, endpoints: tuple[PodAddress, ...], unready: bool) -> Obj:
     meta = execution.job["metadata"]
-    job, _, service = said(execution.job, annotations.HOST_NAMES).partition(".")
+    job, _, service = annotation_of(execution.job, annotations.HOST_NAMES).partition(".")
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"]}
     labels = {
         OF_SERVICE: service,

@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.drivers.driver import Refused
 from penstock.drivers.kubernetes.connection import Connection
-from penstock.drivers.kubernetes.pods import said
+from penstock.drivers.kubernetes.pods import annotation_of
 from penstock.kube import annotations, errors
 from penstock.kube.client import LEASES, Obj
 
@@ -32,11 +32,11 @@ async def check_still_ours(here: Connection) -> None:
 
 def check_own(here: Connection, job: Obj, attempt: str, origin: str) -> None:
     """Refuse a Job that was made for another attempt or from another home Job."""
-    meta, theirs = job["metadata"], said(job, annotations.ORIGIN) or origin
+    meta, theirs = job["metadata"], annotation_of(job, annotations.ORIGIN) or origin
     if not here.is_own(job, attempt) or theirs != origin:
         raise Refused(
             f"Job {meta['namespace']}/{meta['name']} was not made for this: it belongs to"
-            f" {said(job, annotations.ATTEMPT) or 'nobody'} ({theirs});"
+            f" {annotation_of(job, annotations.ATTEMPT) or 'nobody'} ({theirs});"
             " look whose it is, and delete it if it is nobody's"
         )
 

@@ -144,10 +144,10 @@ class PodLog:
         new = [(stamp, text) for stamp, text in stamped if not upto or stamp > upto]
         if not new:
             return
-        before = {key: found for key, found in self.marks.items() if key not in ("upto", "of_pod")}
+        before = {key: value for key, value in self.marks.items() if key not in ("upto", "of_pod")}
         for stamp, text in new:
             progress.note(self.marks, text, partial(_ran_ms, stamp, began))
-        changed = {key: found for key, found in self.marks.items() if key not in ("upto", "of_pod")} != before
+        changed = {key: value for key, value in self.marks.items() if key not in ("upto", "of_pod")} != before
         printed = [text + b"\n" for _, text in new]
         self.kept.add(b"".join(printed))
         self.also(printed)

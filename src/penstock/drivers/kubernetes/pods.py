@@ -69,11 +69,11 @@ class Trouble:
     scaling: ScalingKind | Literal[""] = ""  # of `room` where an autoscaler adds nodes: what it says
 
 
-def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished: bool = False) -> End | None:
-    """How it ended; None while it has not. `pods`: succeeded ones as first seen so. `there`: all nodes' names, None if
+def end_of(job: Obj, pods: Sequence[Obj], node_names: Iterable[str] | None, finished: bool = False) -> End | None:
+    """How it ended; None while it has not. `pods`: succeeded ones as first seen so. `node_names`: of all nodes, None if
     unknown. `finished`: its log said that the last step is done.
     """
-    ending, words = said(job, annotations.ENDING), said(job, annotations.WORDS)
+    ending, words = annotation_of(job, annotations.ENDING), annotation_of(job, annotations.WORDS)
     began = has_begun(job, pods)
     complete, failed = condition(job, "Complete"), condition(job, "Failed")
     if (complete or ending or failed) and _all_ended_well(job, pods):
@@ -85,7 +85,7 @@ def end_of(job: Obj, pods: Sequence[Obj], there: Iterable[str] | None, finished:
         return End(_phase_of(ending or "lost"), words or kept) if kept else End("done", "exit code 0")
     if failed and not ending and not pods and _succeeded(job) >= _completions(job):
         return End("done", "exit code 0")  # the pods are gone: trust the Job's own count
-    if ending == "lost" and not _alive(pods, there):
+    if ending == "lost" and not _alive(pods, node_names):
         return End("lost", words)
     if ending and _never_will(job, pods):
         return End(_phase_of(ending), words, began=began)
@@ -142,9 +142,9 @@ def _never_will(job: Obj, pods: Sequence[Obj]) -> bool:
     return bool(stands_still or meta.get("deletionTimestamp")) and not any(is_active(pod) for pod in pods)
 
 
-def _alive(pods: Sequence[Obj], there: Iterable[str] | None) -> bool:
+def _alive(pods: Sequence[Obj], node_names: Iterable[str] | None) -> bool:
     """True if any pod is active on a node that exists. Pods of a lost node are lost."""
-    nodes = None if there is None else set(there)
+    nodes = None if node_names is None else set(node_names)
     return any(is_active(pod) and (nodes is None or node_of(pod) in nodes) for pod in pods)
 
 
@@ -188,7 +188,7 @@ def _has_no_node(pod: Obj) -> bool:
 
 def is_batch(job: Obj) -> bool:
     """True if the cluster replaces a lost pod, and the others go on."""
-    return bool(said(job, annotations.REPLACES_PODS))
+    return bool(annotation_of(job, annotations.REPLACES_PODS))
 
 
 def _age(pod: Obj) -> tuple[str, str]:
@@ -203,7 +203,7 @@ def is_own_deadline(job: Obj) -> bool:
 
 def own_deadline(job: Obj) -> int | None:
     """Seconds of its run time that the user allows this attempt; None: any."""
-    text = said(job, annotations.OWN_DEADLINE)
+    text = annotation_of(job, annotations.OWN_DEADLINE)
     return int(text) if text else None
 
 
@@ -320,8 +320,8 @@ def _waiting(reason: str, message: str, node: str) -> Trouble | None:
     if reason == "InvalidImageName":
         return Trouble("user", f"the image's name cannot be used: {message}")
     if reason in IMAGE:
-        there = NO_SUCH_IMAGE.search(message)
-        return Trouble("user" if there else "image", f"the image cannot be fetched: {message or reason}", node)
+        missing = NO_SUCH_IMAGE.search(message)
+        return Trouble("user" if missing else "image", f"the image cannot be fetched: {message or reason}", node)
     if reason == NOT_CONFIGURED:
         return Trouble("missing", message or reason)
     return Trouble("place", f"{reason}: {message}", node) if reason in CANNOT_BEGIN else None
@@ -330,7 +330,7 @@ def _waiting(reason: str, message: str, node: str) -> Trouble | None:
 # --- small ones ------------------------------------------------------------------------------------------------------
 
 
-def said(job: Obj, name: str) -> str:
+def annotation_of(job: Obj, name: str) -> str:
     """One of our annotations; empty if it is not set."""
     return str((job["metadata"].get("annotations") or {}).get(name, ""))
 

@@ -17,7 +17,7 @@ from penstock.drivers.kubernetes import provisioning_request as written
 from penstock.drivers.kubernetes import terminate
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.connection import Connection
-from penstock.drivers.kubernetes.pods import said
+from penstock.drivers.kubernetes.pods import annotation_of
 from penstock.drivers.kubernetes.provisioning_request import Answer
 from penstock.drivers.kubernetes.scaling import CLOSED_MS
 from penstock.kube import annotations, errors
@@ -29,21 +29,21 @@ LOOK_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0)  #: between looks at the reques
 
 async def provide(here: Connection, execution: Execution) -> None:
     """Returns when its Job may run, or has been told to end. No pod is made before."""
-    waits, since, told = list(LOOK_SECONDS), here.clock(), Answer("coming", "")
+    waits, since, reported = list(LOOK_SECONDS), here.clock(), Answer("coming", "")
     began_at = since
     while written.awaits_nodes(execution.job) and execution.name in here.executions.by_name:
         execution.news.clear()
-        found = await _answer(here, execution)
-        if found is None:
+        answer = await _answer(here, execution)
+        if answer is None:
             await here.change(execution, partial(_released, here))
             return
-        if found.words != told.words:
-            here.say(e.AttemptQueued(here.clock(), execution.attempt, found.words))
-        if found.kind != told.kind:
+        if answer.words != reported.words:
+            here.say(e.AttemptQueued(here.clock(), execution.attempt, answer.words))
+        if answer.kind != reported.kind:
             since = here.clock()
-        told = found
-        if here.clock() >= _until(here, found, began_at, since):
-            await _refuse(here, execution, found)
+        reported = answer
+        if here.clock() >= _until(here, answer, began_at, since):
+            await _refuse(here, execution, answer)
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(waits[0]):
@@ -51,11 +51,11 @@ async def provide(here: Connection, execution: Execution) -> None:
         waits = waits[1:] or waits
 
 
-def _until(here: Connection, found: Answer, began_at: Instant, since: Instant) -> Instant:
+def _until(here: Connection, answer: Answer, began_at: Instant, since: Instant) -> Instant:
     """How long it may go on saying so."""
-    if found.final:
+    if answer.final:
         return since
-    return began_at + here.settings.scale_ms if found.kind == "coming" else since + here.settings.no_node_ms
+    return began_at + here.settings.scale_ms if answer.kind == "coming" else since + here.settings.no_node_ms
 
 
 def _released(here: Connection, job: Obj) -> Obj | None:
@@ -102,13 +102,13 @@ def _own(here: Connection, execution: Execution, request: Obj) -> Obj:
     return request
 
 
-async def _refuse(here: Connection, execution: Execution, found: Answer) -> None:
+async def _refuse(here: Connection, execution: Execution, answer: Answer) -> None:
     """The start's answer is read from the Job, also by a control plane that restarts."""
-    note = {annotations.OBSTACLE: "unfit"} if found.kind == "impossible" else {}
-    if found.kind in CLOSED_MS:
-        note = {annotations.SHORTAGE: found.kind}
-    words = found.words
-    if found.kind == "coming":
+    note = {annotations.OBSTACLE: "unfit"} if answer.kind == "impossible" else {}
+    if answer.kind in CLOSED_MS:
+        note = {annotations.SHORTAGE: answer.kind}
+    words = answer.words
+    if answer.kind == "coming":
         words = f"no nodes within {here.settings.scale_ms // SECOND} s: {words}"
     change = {"metadata": {"annotations": note}}
     await here.change(execution, lambda job: change if note and written.awaits_nodes(job) else None)
@@ -120,7 +120,7 @@ async def _refuse(here: Connection, execution: Execution, found: Answer) -> None
 
 async def remove(here: Connection, execution: Execution) -> None:
     """Its attempt is over: nodes that are still to come are not wanted. What fails here, the sweep does."""
-    if said(execution.job, annotations.PROVISIONING):
+    if annotation_of(execution.job, annotations.PROVISIONING):
         with suppress(errors.KubeError):
             await _delete(here, execution.name, execution.namespace)
 

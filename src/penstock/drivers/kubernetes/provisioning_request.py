@@ -11,7 +11,7 @@ from penstock.core.units import NEVER, Instant
 from penstock.core.values import value
 from penstock.drivers.kubernetes.deadlines import deadline_of
 from penstock.drivers.kubernetes.execution_job import lesser, seconds_left
-from penstock.drivers.kubernetes.pods import ScalingKind, own_deadline, said
+from penstock.drivers.kubernetes.pods import ScalingKind, annotation_of, own_deadline
 from penstock.drivers.kubernetes.scaling import QUOTA, SENTENCES
 from penstock.kube import annotations, kueue
 from penstock.kube.client import PROVISIONING_REQUESTS, Obj
@@ -49,8 +49,8 @@ def asked_first(job: Obj, provisioning_class: str) -> Obj:
 
 def awaits_nodes(job: Obj) -> bool:
     """Its pods are not made yet, and it has not been told to end."""
-    waits = job["spec"].get("suspend") and said(job, annotations.AWAITS_NODES)
-    return bool(waits) and not said(job, annotations.ENDING)
+    waits = job["spec"].get("suspend") and annotation_of(job, annotations.AWAITS_NODES)
+    return bool(waits) and not annotation_of(job, annotations.ENDING)
 
 
 def pod_template(job: Obj) -> Obj:
@@ -60,7 +60,7 @@ def pod_template(job: Obj) -> Obj:
 
 def request(job: Obj) -> Obj:
     pods = {"podTemplateRef": {"name": job["metadata"]["name"]}, "count": int(job["spec"].get("parallelism", 1))}
-    provisioning_class = said(job, annotations.PROVISIONING)
+    provisioning_class = annotation_of(job, annotations.PROVISIONING)
     return {"metadata": _named(job), "spec": {"provisioningClassName": provisioning_class, "podSets": [pods]}}
 
 
@@ -68,7 +68,7 @@ def _named(job: Obj) -> Obj:
     meta = job["metadata"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"]}
     labels = {key: meta["labels"][key] for key in (annotations.INSTALLATION, annotations.EXECUTION)}
-    notes = {annotations.ATTEMPT: said(job, annotations.ATTEMPT)}
+    notes = {annotations.ATTEMPT: annotation_of(job, annotations.ATTEMPT)}
     own: Obj = {"name": meta["name"], "namespace": meta["namespace"], "labels": labels, "annotations": notes}
     return own | {"ownerReferences": [owner]}
 

@@ -21,13 +21,13 @@ from penstock.drivers.kubernetes.execution_job import is_gang, rendezvous
 from penstock.drivers.kubernetes.logs import Logs
 from penstock.drivers.kubernetes.pods import (
     End,
+    annotation_of,
     end_of,
     has_begun,
     is_active,
     is_batch,
     is_stalled,
     node_of,
-    said,
     unreplaced,
 )
 from penstock.drivers.kubernetes.provisioning_request import awaits_nodes
@@ -73,14 +73,21 @@ class Reconciler:
     def _mind(self, execution: Execution, pods: list[Obj]) -> None:
         """Start what the execution needs while it has not ended."""
         here, see_to = self.here, self.here.tasks.see_to
-        job, told_to_end = execution.job, said(execution.job, annotations.ENDING)
+        job, told_to_end = execution.job, annotation_of(execution.job, annotations.ENDING)
         self.troubles.note(execution, pods)
         if not told_to_end and not execution.begun and _is_held(execution):
             see_to(f"held {execution.name}", self._say_held, execution)
         if not told_to_end and job["metadata"].get("deletionTimestamp"):
             see_to(f"deleted {execution.name}", terminate.take_down, here, execution)
         if told_to_end and job["spec"].get("suspend") and job["spec"].get("parallelism", 1):
-            see_to(f"still {execution.name}", terminate.end, here, execution, told_to_end, said(job, annotations.WORDS))
+            see_to(
+                f"still {execution.name}",
+                terminate.end,
+                here,
+                execution,
+                told_to_end,
+                annotation_of(job, annotations.WORDS),
+            )
         if not told_to_end and (taken := unreplaced(job, pods)):
             see_to(f"disrupted {execution.name}", terminate.end, here, execution, "lost", taken)
         self._note_stall(execution, pods)
@@ -111,7 +118,7 @@ class Reconciler:
             _is_held(execution)
             and not execution.held_told
             and execution.end is None
-            and not said(execution.job, annotations.ENDING)
+            and not annotation_of(execution.job, annotations.ENDING)
         ):
             execution.held_told = True
             self.here.say(e.AttemptQueued(self.here.clock(), execution.attempt, HELD))
@@ -124,7 +131,7 @@ class Reconciler:
 
     def _is_stalled_too_long(self, execution: Execution) -> bool:
         """True if its replacement pods found no node for as long as a start may wait for one."""
-        offer = self.here.offers.get(said(execution.job, annotations.OFFER))
+        offer = self.here.offers.get(annotation_of(execution.job, annotations.OFFER))
         settings = self.here.settings
         most_ms = settings.room_ms if offer is None or offer.term in STANDING else settings.scale_ms
         return execution.stalled_at is not None and self.here.clock() - execution.stalled_at >= most_ms
@@ -197,7 +204,7 @@ class Reconciler:
             end_of(execution.job, pods, self.here.executions.node_names(), execution.log.finished) or execution.end
         )
         assert execution.end is not None
-        node, job = execution.end.node, said(execution.job, annotations.JOB)
+        node, job = execution.end.node, annotation_of(execution.job, annotations.JOB)
         words = execution.end.words + (self.capacity.fault(node, job) if node else "")
         execution.end = replace(execution.end, began=execution.begun, words=words)
         execution.concluded = True
@@ -207,7 +214,7 @@ class Reconciler:
 
     def say_end(self, execution: Execution) -> None:
         end = execution.end
-        if end is None or said(execution.job, annotations.ENDING) == "refused":
+        if end is None or annotation_of(execution.job, annotations.ENDING) == "refused":
             return  # the `start` call answers that it never ran
         self.here.say(
             attempt_facts.ended(

@@ -49,8 +49,8 @@ async def look(here: Connection, pods: Iterable[Obj], pool: str = "") -> Scaling
     """What the autoscaler says of pods without a node; None: nothing, or nothing that we may read. `pool`: the NodePool
     that they must come from; empty: any.
     """
-    found = [verdict for pod in list(pods)[:ASKED_PODS] if (verdict := await _look_at(here, pod, pool)) is not None]
-    return min(found, key=lambda verdict: WORST.index(verdict.kind), default=None)
+    verdicts = [verdict for pod in list(pods)[:ASKED_PODS] if (verdict := await _look_at(here, pod, pool)) is not None]
+    return min(verdicts, key=lambda verdict: WORST.index(verdict.kind), default=None)
 
 
 async def _look_at(here: Connection, pod: Obj, pool: str) -> Scaling | None:
@@ -107,5 +107,5 @@ def _of_another_pool(words: str, pool: str) -> bool:
 
 def _claim_in(events: Sequence[ClusterEvent]) -> str:
     """The claim that a pod was nominated to last."""
-    found = [CLAIM.search(event.message) for event in events if event.reason == "Nominated"]
-    return found[-1].group(1) if found and found[-1] else ""
+    matches = [CLAIM.search(event.message) for event in events if event.reason == "Nominated"]
+    return matches[-1].group(1) if matches and matches[-1] else ""

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.connection import Connection
-from penstock.drivers.kubernetes.pods import said
+from penstock.drivers.kubernetes.pods import annotation_of
 from penstock.kube import annotations, errors, indexes
 from penstock.kube.client import JOBS, Obj
 
@@ -18,7 +18,7 @@ from penstock.kube.client import JOBS, Obj
 async def seed(here: Connection, execution: Execution) -> None:
     if _released(execution.job) is None:
         return
-    done, failed = said(execution.job, annotations.COMPLETED), said(execution.job, annotations.FAILED)
+    done, failed = annotation_of(execution.job, annotations.COMPLETED), annotation_of(execution.job, annotations.FAILED)
     status: Obj = {"completedIndexes": done, "succeeded": len(indexes.read(done))} if done else {}
     status |= {"failedIndexes": failed} if failed else {}
     with suppress(errors.Forbidden, errors.Invalid):
@@ -29,8 +29,8 @@ async def seed(here: Connection, execution: Execution) -> None:
 
 def _released(job: Obj) -> Obj | None:
     """The patch that lets it run; None if it does already, or has been told to end."""
-    seeds = said(job, annotations.COMPLETED) or said(job, annotations.FAILED)
-    if not job["spec"].get("suspend") or said(job, annotations.ENDING) or not seeds:
+    seeds = annotation_of(job, annotations.COMPLETED) or annotation_of(job, annotations.FAILED)
+    if not job["spec"].get("suspend") or annotation_of(job, annotations.ENDING) or not seeds:
         return None
     marks = {annotations.COMPLETED: None, annotations.FAILED: None}
     return {"metadata": {"annotations": marks}, "spec": {"suspend": False}}

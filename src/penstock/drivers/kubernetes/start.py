@@ -19,7 +19,7 @@ from penstock.drivers.kubernetes.capacity import CapacityReporter
 from penstock.drivers.kubernetes.connection import FULL, Connection
 from penstock.drivers.kubernetes.execution_job import ExecutionRequest, execution_job, is_batch, origin_of
 from penstock.drivers.kubernetes.execution_job import host_names as names_in
-from penstock.drivers.kubernetes.pods import Trouble, said
+from penstock.drivers.kubernetes.pods import Trouble, annotation_of
 from penstock.drivers.kubernetes.provisioning_request import asked_first
 from penstock.drivers.kubernetes.scaling import CLOSED_MS
 from penstock.drivers.kubernetes.trouble import scheduler_ms
@@ -34,7 +34,7 @@ STARTS: Final = 3  #: of an offer's start-up times, until a node that is said to
 class Starter:
     def __init__(self, here: Connection, capacity: CapacityReporter, checkpoints: Store) -> None:
         self.here, self.capacity, self.checkpoints = here, capacity, checkpoints
-        self.told: set[str] = set()  #: attempts that were told that their pods could not find each other
+        self.reported: set[str] = set()  #: attempts whose pods could not find each other
 
     # --- its Job -----------------------------------------------------------------------------------------------------
 
@@ -107,8 +107,8 @@ class Starter:
         try:
             await host_names.check(self.here, names, namespace, copied=copied)
         except Unreachable as error:
-            if ask.attempt not in self.told:
-                self.told.add(ask.attempt)
+            if ask.attempt not in self.reported:
+                self.reported.add(ask.attempt)
                 self.here.say(e.AttemptStuck(self.here.clock(), ask.attempt, str(error)))
             raise
 
@@ -117,7 +117,7 @@ class Starter:
     async def until_begun(self, execution: Execution, ask: StartAttempt) -> None:
         while True:
             execution.news.clear()
-            if execution.begun and said(execution.job, annotations.ENDING) not in ("refused", "failed"):
+            if execution.begun and annotation_of(execution.job, annotations.ENDING) not in ("refused", "failed"):
                 return
             if execution.concluded:
                 self._answer_never(execution)
@@ -133,16 +133,18 @@ class Starter:
         """It ended before it ran: `NoCapacity` or `Unstartable`, or cancelled because the end is reported as a fact."""
         assert execution.end is not None
         words, retry_ms = execution.end.words, self.here.settings.retry_ms
-        if said(execution.job, annotations.ENDING) == "refused" or execution.end.phase == "lost":
-            if obstacle := said(execution.job, annotations.OBSTACLE) or ("unfit" if execution.end.node else ""):
+        if annotation_of(execution.job, annotations.ENDING) == "refused" or execution.end.phase == "lost":
+            if obstacle := annotation_of(execution.job, annotations.OBSTACLE) or (
+                "unfit" if execution.end.node else ""
+            ):
                 raise Unstartable(words, retry_ms, cast("Obstacle", obstacle))
-            shortage = cast("Shortage", said(execution.job, annotations.SHORTAGE))
+            shortage = cast("Shortage", annotation_of(execution.job, annotations.SHORTAGE))
             raise NoCapacity(words, CLOSED_MS.get(shortage, retry_ms), shortage)
         raise asyncio.CancelledError
 
     def _patience(self, execution: Execution, ask: StartAttempt) -> Millis | None:
         """How much longer its trouble may last; None if it has none."""
-        if execution.trouble is None or said(execution.job, annotations.ENDING):
+        if execution.trouble is None or annotation_of(execution.job, annotations.ENDING):
             return None
         settings = self.here.settings
         if execution.trouble.scaling:
@@ -166,7 +168,7 @@ class Starter:
         """
         trouble = execution.trouble
         assert trouble is not None
-        words, job = trouble.words, said(execution.job, annotations.JOB)
+        words, job = trouble.words, annotation_of(execution.job, annotations.JOB)
         if trouble.node and trouble.kind in ("place", "image"):
             words += self.capacity.fault(trouble.node, job)
         if _fails_job(execution, trouble):
@@ -181,7 +183,7 @@ class Starter:
     async def _note(self, execution: Execution, name: str, text: str) -> None:
         """On the Job, so that a control plane that restarts answers the same."""
         note = {"metadata": {"annotations": {name: text}}}
-        await self.here.change(execution, lambda _: note if not said(execution.job, name) else None)
+        await self.here.change(execution, lambda _: note if not annotation_of(execution.job, name) else None)
 
     def _obstacle(self, execution: Execution, ask: StartAttempt, trouble: Trouble) -> Obstacle:
         """What keeps this job, and not others, from the offer; empty: the offer is full."""
@@ -208,7 +210,7 @@ class Starter:
 
 def _fails_job(execution: Execution, trouble: Trouble) -> bool:
     """True for an image that does not exist, unless a home Job names it."""
-    is_home_job = said(execution.job, annotations.ORIGIN) != said(execution.job, annotations.JOB)
+    is_home_job = annotation_of(execution.job, annotations.ORIGIN) != annotation_of(execution.job, annotations.JOB)
     return trouble.kind == "user" and not is_home_job
 
 

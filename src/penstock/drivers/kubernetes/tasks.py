@@ -14,13 +14,13 @@ class TaskSet:
     def __init__(self) -> None:
         self.tasks: dict[str, asyncio.Task[None]] = {}  #: running tasks by name
 
-    def see_to(self, what: str, work: Callable[P, Coroutine[Any, Any, None]], *args: P.args, **named: P.kwargs) -> None:
+    def see_to(self, name: str, work: Callable[P, Coroutine[Any, Any, None]], *args: P.args, **named: P.kwargs) -> None:
         """Run it in the background unless a task of this name runs. A failed one is retried with the next change or
         tick.
         """
-        if what not in self.tasks:
-            self.tasks[what] = asyncio.create_task(_seen_to(work, *args, **named), name=what)
-            self.tasks[what].add_done_callback(lambda _: self.tasks.pop(what, None))
+        if name not in self.tasks:
+            self.tasks[name] = asyncio.create_task(_seen_to(work, *args, **named), name=name)
+            self.tasks[name].add_done_callback(lambda _: self.tasks.pop(name, None))
 
     async def close(self) -> None:
         await cancel_all(list(self.tasks.values()))

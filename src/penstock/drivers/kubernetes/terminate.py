@@ -11,7 +11,7 @@ from penstock.drivers.kubernetes import host_names
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.connection import Connection
 from penstock.drivers.kubernetes.execution_job import tombstone
-from penstock.drivers.kubernetes.pods import all_ready, is_active, said
+from penstock.drivers.kubernetes.pods import all_ready, annotation_of, is_active
 from penstock.kube import annotations, errors
 from penstock.kube.client import JOBS, PODS, Obj
 from penstock.kube.request_priority import LATER
@@ -79,10 +79,10 @@ def _homeless(here: Connection) -> set[str]:
     """Uids of home Jobs that have been gone for so long that no start can still be on its way: a start binds its home
     Job first.
     """
-    there = here.home_jobs()
-    if there is None:
+    home_jobs = here.home_jobs()
+    if home_jobs is None:
         return set()
-    gone = {uid for execution in here.executions if (uid := _home_of(execution)) and uid not in there}
+    gone = {uid for execution in here.executions if (uid := _home_of(execution)) and uid not in home_jobs}
     here.gone_at = {uid: here.gone_at.get(uid, here.clock()) for uid in gone}
     return {uid for uid, since in here.gone_at.items() if here.clock() - since >= GONE_MS}
 
@@ -102,18 +102,20 @@ def _is_stone(execution: Execution) -> bool:
 
 def _home_of(execution: Execution) -> str:
     """The uid of its home Job; empty if there is none, or the tombstone does not say."""
-    origin = said(execution.job, annotations.ORIGIN)
-    return origin if origin != said(execution.job, annotations.JOB) else ""
+    origin = annotation_of(execution.job, annotations.ORIGIN)
+    return origin if origin != annotation_of(execution.job, annotations.JOB) else ""
 
 
 def _ending(job: Obj, how: str, words: str, *, at_once: bool) -> Obj | None:
     """The patch that ends a Job. A suspended Job has no running deadline, so it gets parallelism 0. `refused` applies
     only to what never ran: a stale control plane must not end a running attempt.
     """
-    if how == "refused" and not said(job, annotations.ENDING) and all_ready(job):
+    if how == "refused" and not annotation_of(job, annotations.ENDING) and all_ready(job):
         return None
     meta: Obj = (
-        {} if said(job, annotations.ENDING) else {"annotations": {annotations.ENDING: how, annotations.WORDS: words}}
+        {}
+        if annotation_of(job, annotations.ENDING)
+        else {"annotations": {annotations.ENDING: how, annotations.WORDS: words}}
     )
     spec: Obj = {"activeDeadlineSeconds": 1} if at_once and job["spec"].get("activeDeadlineSeconds") != 1 else {}
     if job["spec"].get("suspend") and job["spec"].get("parallelism", 1):
@@ -131,7 +133,7 @@ async def _delete_pod(here: Connection, pod: Obj, grace_s: int | None = None) ->
 
 def _forgotten(job: Obj, keep_ms: Millis) -> Obj | None:
     """The patch that lets the cluster delete the Job."""
-    if said(job, annotations.FORGOTTEN):
+    if annotation_of(job, annotations.FORGOTTEN):
         return None
     kept = [finalizer for finalizer in job["metadata"].get("finalizers") or () if finalizer != annotations.RESULT]
     return {
@@ -150,7 +152,7 @@ async def _leave_stone(here: Connection, execution: Execution) -> None:
     stone = tombstone(here.installation, execution.attempt, execution.namespace)
     stone["metadata"] |= {"ownerReferences": owners} if owners else {}
     stone["metadata"]["annotations"] |= {
-        **{key: text for key in (annotations.JOB, annotations.ORIGIN) if (text := said(execution.job, key))},
+        **{key: text for key in (annotations.JOB, annotations.ORIGIN) if (text := annotation_of(execution.job, key))},
         annotations.FORGOTTEN: "true",
         annotations.ENDING: "lost",
         annotations.WORDS: "deleted",
@@ -164,7 +166,7 @@ async def _leave_stone(here: Connection, execution: Execution) -> None:
 
 async def _is_gone(here: Connection, owner: Obj, namespace: str) -> bool:
     try:
-        there = (await here.cluster.get(JOBS, owner["name"], namespace))["metadata"]
+        metadata = (await here.cluster.get(JOBS, owner["name"], namespace))["metadata"]
     except errors.NotFound:
         return True
-    return bool(there["uid"] != owner["uid"] or there.get("deletionTimestamp"))
+    return bool(metadata["uid"] != owner["uid"] or metadata.get("deletionTimestamp"))

@@ -21,11 +21,11 @@ from penstock.drivers.kubernetes.connection import Connection
 from penstock.drivers.kubernetes.execution_job import rendezvous
 from penstock.drivers.kubernetes.pods import (
     Trouble,
+    annotation_of,
     is_active,
     is_being_created,
     is_unnoticed,
     node_of,
-    said,
     trouble_of,
 )
 from penstock.kube import annotations
@@ -64,7 +64,7 @@ class TroubleReporter:
         if trouble is None or execution.trouble is None or trouble.kind != execution.trouble.kind:
             execution.trouble_at = self.here.clock()
         execution.trouble = trouble
-        if not execution.begun and (trouble is not None or creating) and not said(job, annotations.ENDING):
+        if not execution.begun and (trouble is not None or creating) and not annotation_of(job, annotations.ENDING):
             self.here.tasks.see_to(f"trouble of {execution.name}", self._follow, execution)
 
     def _with_scaling(self, execution: Execution, trouble: Trouble | None) -> Trouble | None:
@@ -77,17 +77,17 @@ class TroubleReporter:
 
     async def _follow(self, execution: Execution) -> None:
         """Until it starts or ends: read Events where only they know, and tell what lasts."""
-        waits, told, looks = list(LOOKS_SECONDS), 0, 0.0
-        while self._hangs(execution) and told < MOST_TOLD:
+        waits, reports, looks = list(LOOKS_SECONDS), 0, 0.0
+        while self._hangs(execution) and reports < MOST_TOLD:
             await asyncio.sleep(STABLE_SECONDS)
             looks += STABLE_SECONDS
             if looks >= waits[0]:
                 looks, waits = 0.0, waits[1:] or waits
                 await self._ask_events(execution)
-            told += self._tell(execution)
+            reports += self._tell(execution)
 
     def _hangs(self, execution: Execution) -> bool:
-        over = execution.begun or execution.end is not None or bool(said(execution.job, annotations.ENDING))
+        over = execution.begun or execution.end is not None or bool(annotation_of(execution.job, annotations.ENDING))
         known = self.here.executions.by_name.get(execution.name) is execution
         creating = any(map(is_being_created, execution.pods.values()))
         return known and not over and (execution.trouble is not None or creating)
@@ -109,13 +109,13 @@ class TroubleReporter:
 
     def _waits_for_nodes(self, execution: Execution) -> bool:
         """True if it has no node at an offer that is rented."""
-        offer, trouble = self.here.offers.get(said(execution.job, annotations.OFFER)), execution.trouble
+        offer, trouble = self.here.offers.get(annotation_of(execution.job, annotations.OFFER)), execution.trouble
         return trouble is not None and trouble.kind == "room" and offer is not None and offer.term not in STANDING
 
     async def _ask_autoscaler(self, execution: Execution, pods: list[Obj]) -> None:
         """Its newest word counts; where it says nothing more, what it said before."""
         waiting = [pod for pod in pods if is_active(pod) and not node_of(pod)]
-        place = self.here.places[said(execution.job, annotations.OFFER)]
+        place = self.here.places[annotation_of(execution.job, annotations.OFFER)]
         verdict = await scaling.look(self.here, waiting, dict(place.selector).get(scaling.POOL_LABEL, ""))
         if verdict is None or not self._waits_for_nodes(execution):
             return
@@ -129,15 +129,15 @@ class TroubleReporter:
         trouble, now = execution.trouble, self.here.clock()
         if trouble is None or not self._hangs(execution) or now - execution.trouble_at < self._due_ms(execution):
             return False
-        if _meaning(trouble) == execution.told:
+        if _meaning(trouble) == execution.reported_trouble:
             return False
-        execution.told = _meaning(trouble)
+        execution.reported_trouble = _meaning(trouble)
         self.here.say(e.AttemptStuck(now, execution.attempt, trouble.words))
         return True
 
     def _due_ms(self, execution: Execution) -> int:
         """When it is worth a word. Rented nodes may be on their way, and Events say more than that there is no pod."""
-        offer, trouble = self.here.offers.get(said(execution.job, annotations.OFFER)), execution.trouble
+        offer, trouble = self.here.offers.get(annotation_of(execution.job, annotations.OFFER)), execution.trouble
         if offer is not None and trouble is not None and self._waits_for_nodes(execution):
             if trouble.scaling not in ("", "coming"):
                 return int(STABLE_SECONDS / 2 * SECOND)

@@ -115,7 +115,7 @@ def _terminal(files: ExitStack, theirs: ExitStack, size: tuple[int, int]) -> tup
 
 
 def _pipes(files: ExitStack, theirs: ExitStack, listens: bool) -> tuple[Ends, tuple[int, int, int]]:
-    said, errors = _pipe(files, theirs), _pipe(files, theirs)
+    output, errors = _pipe(files, theirs), _pipe(files, theirs)
     typed: FileIO | None = None
     stdin: int = DEVNULL
     if listens:
@@ -123,7 +123,7 @@ def _pipes(files: ExitStack, theirs: ExitStack, listens: bool) -> tuple[Ends, tu
         theirs.callback(os.close, stdin)
         typed = files.enter_context(FileIO(ours, "w"))
         os.set_blocking(ours, False)
-    return Ends(typed, said[0], errors[0]), (stdin, said[1], errors[1])
+    return Ends(typed, output[0], errors[0]), (stdin, output[1], errors[1])
 
 
 def _pipe(files: ExitStack, theirs: ExitStack) -> tuple[int, int]:

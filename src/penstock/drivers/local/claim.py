@@ -83,9 +83,9 @@ class FolderClaim:
             return SeenClaim(None)
         if claim is None:
             return SeenClaim(None, text, f"{self.path} is damaged")
-        there = str(msgspec.json.decode(text).get("folder", ""))
+        recorded = str(msgspec.json.decode(text).get("folder", ""))
         # A copy has another inode and another time; a changed owner or mode leaves the inode as it is.
-        same = any(a == b for a, b in zip(here.split(":"), there.split(":"), strict=False))
+        same = any(a == b for a, b in zip(here.split(":"), recorded.split(":"), strict=False))
         return SeenClaim(claim, text, "" if same else f"{self.folder} is a copy of a site's folder")
 
     def _write(self, claim: Claim, over: SeenClaim) -> SeenClaim:
@@ -114,8 +114,8 @@ class FolderClaim:
             os.close(file)
 
     def _identity(self) -> str:
-        found = os.fstat(self._lock_file())
-        return f"{found.st_ino}:{found.st_ctime_ns}"
+        lock_stat = os.fstat(self._lock_file())
+        return f"{lock_stat.st_ino}:{lock_stat.st_ctime_ns}"
 
     def _lock_file(self) -> int:
         if self.lock is None:

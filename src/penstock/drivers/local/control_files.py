@@ -84,8 +84,8 @@ def read_marks(folder: str, now_ms: int) -> Record:
 
 def _marks(marks: Record, path: str, now_ms: int) -> Record:
     """A machine that is up for so long cannot have run a job for longer."""
-    for name, found in marks.items():
-        if name not in MARKS or not is_whole(found, 0, MARKS[name]):
+    for name, value in marks.items():
+        if name not in MARKS or not is_whole(value, 0, MARKS[name]):
             raise DamagedFile(f"{path} has a mark that no job can make: {printable(name, 40)}")
     if marks.get("checkpoint_ms", 0) > now_ms:
         raise DamagedFile(f"{path} has a checkpoint of the future")
@@ -95,10 +95,10 @@ def _marks(marks: Record, path: str, now_ms: int) -> Record:
 def grace_ms(folder: str) -> int:
     """How long a stopped attempt may still run: no time at all, if the file does not say it plainly."""
     try:
-        found = checked(f"{folder}/stop.json").get("grace_ms")
+        grace = checked(f"{folder}/stop.json").get("grace_ms")
     except (DamagedFile, OSError):
         return 0
-    return found if isinstance(found, int) and is_whole(found, 0, MOST_GRACE_MS) else 0
+    return grace if isinstance(grace, int) and is_whole(grace, 0, MOST_GRACE_MS) else 0
 
 
 def sealed(key: bytes, name: str, at: int, boot_ms: int | None) -> Record:

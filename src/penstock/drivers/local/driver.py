@@ -319,10 +319,10 @@ class LocalDriver(BaseDriver):
         for attempt in [attempt for attempt in self.alarmed if attempt not in damages]:
             del self.alarmed[attempt]
             self.alarm("", f"local:{self.site.id}:{attempt}", "")
-        for attempt, what in damages.items():
-            if self.alarmed.get(attempt) != what:
-                self.alarmed[attempt] = what
-                words = f"{attempt} at {self.site.id}: {what}. Only this attempt is harmed; its job may have done it."
+        for attempt, damage in damages.items():
+            if self.alarmed.get(attempt) != damage:
+                self.alarmed[attempt] = damage
+                words = f"{attempt} at {self.site.id}: {damage}. Only this attempt is harmed; its job may have done it."
                 self.alarm("damaged file", f"local:{self.site.id}:{attempt}", words)
 
     # --- waiting -----------------------------------------------------------------------------------------------------

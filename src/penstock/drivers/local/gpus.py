@@ -17,7 +17,7 @@ class Slots:
     """Slot numbers of a site's GPUs, offer after offer, and their CUDA names."""
 
     def __init__(self, site: Site, devices: tuple[str, ...] | None = None) -> None:
-        self.devices = found() if devices is None else devices
+        self.devices = device_uuids() if devices is None else devices
         self.first: dict[str, int] = {}
         self.count = 0
         self.add(site)
@@ -50,7 +50,7 @@ def size(offer: Offer) -> int:
     return everything if limit is None or offer.term in STANDING else min(everything, limit)
 
 
-def found() -> tuple[str, ...]:
+def device_uuids() -> tuple[str, ...]:
     """UUIDs of this machine's GPUs in NVML's order; empty without the extra `gpu`, a driver or a GPU."""
     try:
         import pynvml

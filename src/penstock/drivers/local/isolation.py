@@ -60,9 +60,9 @@ def become(uid: int, processes: int = PROCESSES) -> None:
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
     ctypes.CDLL(None).prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    found = _status_of("self")
-    kept = [name for name in ("CapPrm", "CapEff", "CapAmb") if int(found.get(name, "1"), 16)]
-    if kept or found.get("NoNewPrivs") != "1" or os.getresuid() != (uid, uid, uid) or os.getgroups():
+    status = _status_of("self")
+    kept = [name for name in ("CapPrm", "CapEff", "CapAmb") if int(status.get(name, "1"), 16)]
+    if kept or status.get("NoNewPrivs") != "1" or os.getresuid() != (uid, uid, uid) or os.getgroups():
         raise PermissionError(errno.EPERM, f"this machine did not take root's rights away from uid {uid}")
 
 
@@ -127,8 +127,8 @@ def processes_of(uid: int) -> Iterator[int]:
     """Living processes that have this uid in any of its four places."""
     for name in os.listdir("/proc"):
         if name.isdigit():
-            found = _status_of(name)
-            if str(uid) in found.get("Uid", "").split() and not found.get("State", "Z").startswith("Z"):
+            status = _status_of(name)
+            if str(uid) in status.get("Uid", "").split() and not status.get("State", "Z").startswith("Z"):
                 yield int(name)
 
 

@@ -88,7 +88,7 @@ class LocalNodes(Capacity):
             folder = self.nodes.pop(node)
             self._say_over(node, fate)
             with suppress(OSError):
-                self.disk.said(folder)
+                self.disk.record_end_reported(folder)
 
     def _say_over(self, node: str, fate: str) -> None:
         at = self.disk.clock()

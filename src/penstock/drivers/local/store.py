@@ -230,8 +230,8 @@ class LocalStore:
         """Assign free slots."""
         taken = {slot for other in self._live() if other != folder for slot in self._slots(other)}
         if ask.nodes:
-            there = [slot for node in ask.nodes for slot in self.node_of(self.node(node))["slots"]]
-            return [slot for slot in there if slot not in taken][: ask.width]  # other attempts may share the node
+            slots = [slot for node in ask.nodes for slot in self.node_of(self.node(node))["slots"]]
+            return [slot for slot in slots if slot not in taken][: ask.width]  # other attempts may share the node
         if offer.term in STANDING:
             parts = [(self.slots.of_node(offer, node), gpus) for node, gpus in ask.slots]
         else:
@@ -380,8 +380,8 @@ class LocalStore:
         return self.folder / "nodes" / safe_name(node)
 
     def nodes(self) -> dict[str, Path]:
-        found = {str(self.node_of(folder).get("node", "")): folder for folder in self._all_nodes()}
-        return {name: folder for name, folder in found.items() if name}
+        folders = {str(self.node_of(folder).get("node", "")): folder for folder in self._all_nodes()}
+        return {name: folder for name, folder in folders.items() if name}
 
     def node_of(self, folder: Path) -> Record:
         """A rented node's life; empty if it has none, or nobody can tell, which `damages` then says."""
@@ -403,10 +403,10 @@ class LocalStore:
 
     def _node(self, ask: LaunchNode) -> Record:
         offer, now = self._offer(ask.offer), now_ms()
-        there = [self.node_of(folder) for folder in self._all_nodes() if not (folder / "gone.json").exists()]
-        alike = [node for node in there if node.get("offer") == ask.offer and node["gpus"] == ask.gpus]
+        nodes = [self.node_of(folder) for folder in self._all_nodes() if not (folder / "gone.json").exists()]
+        alike = [node for node in nodes if node.get("offer") == ask.offer and node["gpus"] == ask.gpus]
         count = next((shape.count for shape in offer.shapes if shape.gpus == ask.gpus), 0)
-        taken = {slot for node in there for slot in node.get("slots", ())}
+        taken = {slot for node in nodes for slot in node.get("slots", ())}
         slots = _first_free(self.slots.of_offer(offer), ask.gpus, taken)
         if slots is None or (count is not None and len(alike) >= count):
             raise NoCapacity(f"{offer.id} has no free node of {ask.gpus} GPUs", self.settings.retry_ms)
@@ -464,7 +464,7 @@ class LocalStore:
             return how
         return "starting" if node and now < node["ready_ms"] else "ready"
 
-    def said(self, folder: Path) -> None:
+    def record_end_reported(self, folder: Path) -> None:
         """Count that a node's end was reported. After two reports, by this control plane and the next, only its
         tombstone stays.
         """
@@ -511,8 +511,8 @@ class LocalStore:
     def deadline(self, folder: Path) -> Record:
         """As we last wrote it. What somebody else wrote says nothing: the next one that we write counts."""
         try:
-            found = checked(f"{folder}/deadline.json")
-            return opened(self.key, folder.name, found) if found else {}
+            record = checked(f"{folder}/deadline.json")
+            return opened(self.key, folder.name, record) if record else {}
         except DamagedFile as damaged:
             self.damages[_name(folder)] = str(damaged)
             return {"at": NEVER, "boot_ms": None}

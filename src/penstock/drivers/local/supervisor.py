@@ -256,9 +256,9 @@ class Supervisor:
     def _reap(self) -> bool:
         """Reap dead children and adopted orphans. True once the command's own process has ended."""
         with suppress(ChildProcessError):
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                if found[0] == self.main_pid:
-                    self.status = found[1]
+            while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+                if reaped[0] == self.main_pid:
+                    self.status = reaped[1]
         return self.status is not None
 
     def _see_to_its_end(self) -> None:
@@ -341,8 +341,8 @@ class Notes:
 
     def __call__(self, path: str) -> dict[str, Any]:
         try:
-            found = os.lstat(path)
-            stamp = (found.st_ino, found.st_mtime_ns)
+            stat = os.lstat(path)
+            stamp = (stat.st_ino, stat.st_mtime_ns)
             if path not in self.read or self.read[path][0] != stamp:
                 self.read[path] = (stamp, checked(path))
         except (OSError, DamagedFile):

@@ -99,11 +99,11 @@ def next_step(workload: Json | None, entry: AdmissionTerms) -> Step:
 
 def _is_past(workload: Json, entry: AdmissionTerms) -> bool:
     """A stop of this attempt came first, or a later attempt is bound."""
-    there = w.attempt_of(workload)
-    if there == entry.attempt:
-        return bool(w.said(workload, annotations.ENDING))
-    same_job = job_of(there) == job_of(entry.attempt)
-    return same_job and attempt_number(there) > attempt_number(entry.attempt)
+    bound = w.attempt_of(workload)
+    if bound == entry.attempt:
+        return bool(w.annotation_of(workload, annotations.ENDING))
+    same_job = job_of(bound) == job_of(entry.attempt)
+    return same_job and attempt_number(bound) > attempt_number(entry.attempt)
 
 
 def _let_in(workload: Json, entry: AdmissionTerms) -> Step:

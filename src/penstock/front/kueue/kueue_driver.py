@@ -96,7 +96,9 @@ class KueueDriver(BaseDriver):
                 case steps.Over():
                     self._say_over(workload, ask, step)
                     return
-                case steps.Runs() if workload is not None and w.said(workload, annotations.STARTED) == ask.attempt:
+                case steps.Runs() if (
+                    workload is not None and w.annotation_of(workload, annotations.STARTED) == ask.attempt
+                ):
                     self.running[target.key] = ask.attempt
                     return
                 case steps.Wait():
@@ -218,7 +220,7 @@ class KueueDriver(BaseDriver):
             self.say(e.AttemptStopped(self.clock(), attempt, 0))
             return
         async with self._asking():
-            if not w.said(workload, annotations.ENDING):
+            if not w.annotation_of(workload, annotations.ENDING):
                 workload = await self._patch(workload, {"metadata": {"annotations": {annotations.ENDING: "stopped"}}})
             if w.check_state(workload, self.home.check) == w.READY and w.has_quota(workload):
                 workload = await self._set_check(workload, w.RETRY, f"Penstock stopped {attempt}")
@@ -245,7 +247,7 @@ class KueueDriver(BaseDriver):
         self.say(attempt_facts.ended(self.clock(), seen.attempt, seen.phase, 0, seen.detail))
 
     def _is_here(self, workload: Json) -> bool:
-        return w.said(workload, annotations.OFFER) in {offer.id for offer in self.site.offers}
+        return w.annotation_of(workload, annotations.OFFER) in {offer.id for offer in self.site.offers}
 
     async def look(self) -> SiteInventory:
         await self._in_step()
@@ -326,14 +328,14 @@ class _Waited:
     def __init__(self, most_s: float) -> None:
         self.now = asyncio.get_running_loop().time
         self.until = self.now() + most_s
-        self.words, self.since, self.told = "", self.now(), ""
+        self.words, self.since, self.reported = "", self.now(), ""
 
     def is_news(self, words: str) -> bool:
         """It waits for this for longer than Kueue takes to make a Workload anew, and nobody was told."""
         if words != self.words:
             self.words, self.since = words, self.now()
-        news = bool(words) and words != self.told and self.now() - self.since >= TOLD_SECONDS
-        self.told = words if news else self.told
+        news = bool(words) and words != self.reported and self.now() - self.since >= TOLD_SECONDS
+        self.reported = words if news else self.reported
         return news
 
     def is_too_long(self) -> bool:
@@ -342,7 +344,7 @@ class _Waited:
     @property
     def look_in(self) -> float:
         """Seconds until something is due although nothing changes."""
-        untold = bool(self.words) and self.words != self.told
+        untold = bool(self.words) and self.words != self.reported
         return min(TOLD_SECONDS if untold else LOOK_SECONDS, max(0.05, self.until - self.now()))
 
 
@@ -372,7 +374,10 @@ def seen_attempt(workload: Json, check: str) -> SeenAttempt | None:
     attempt = w.attempt_of(workload)
     if not attempt:
         return None
-    began, ending = w.said(workload, annotations.STARTED) == attempt, w.said(workload, annotations.ENDING)
+    began, ending = (
+        w.annotation_of(workload, annotations.STARTED) == attempt,
+        w.annotation_of(workload, annotations.ENDING),
+    )
     runs = w.check_state(workload, check) == w.READY and w.has_quota(workload)
     if w.owner_is_gone(workload):  # the controller cancels its job, and the engine then stops this attempt
         return SeenAttempt(attempt, "stopped" if ending else "running", detail="its owner was deleted")

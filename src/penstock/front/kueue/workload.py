@@ -24,8 +24,8 @@ End: TypeAlias = Literal["done", "failed"]
 def condition(workload: Json, kind: str) -> Json:
     """The condition if it is true; otherwise empty."""
     conditions = parts(part(workload, "status"), "conditions")
-    found = [row for row in conditions if row.get("type") == kind and row.get("status") == "True"]
-    return found[0] if found else {}
+    met = [row for row in conditions if row.get("type") == kind and row.get("status") == "True"]
+    return met[0] if met else {}
 
 
 def is_finished(workload: Json) -> bool:
@@ -77,7 +77,7 @@ def is_off(workload: Json) -> bool:
 
 def lease_is_up(workload: Json) -> bool:
     """The bound was its hold's, and not its author's: with another hold it may go on."""
-    return time_is_up(workload) and str(most_seconds(workload)) != said(workload, annotations.OWN_DEADLINE)
+    return time_is_up(workload) and str(most_seconds(workload)) != annotation_of(workload, annotations.OWN_DEADLINE)
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------
@@ -144,10 +144,10 @@ def origin_uid(workload: Json) -> str:
     return str(owner_of(workload).get("uid") or part(workload, "metadata").get("uid", ""))
 
 
-def said(workload: Json, key: str) -> str:
+def annotation_of(workload: Json, key: str) -> str:
     """One of our annotations."""
     return str(part(part(workload, "metadata"), "annotations").get(key, ""))
 
 
 def attempt_of(workload: Json) -> str:
-    return said(workload, annotations.ATTEMPT)
+    return annotation_of(workload, annotations.ATTEMPT)

@@ -113,15 +113,15 @@ class WorkloadController:
             admission.book(self.home.name, namespace, wish.spec.team)
             uid = w.origin_uid(workload)
             with await admission.admitted(wish.spec, len(wish.work.manifest)):
-                told = await self.plane.submit(wish.spec, wish.work, key=f"kueue:{self.home.name}:{uid}", body=uid)
+                submitted = await self.plane.submit(wish.spec, wish.work, key=f"kueue:{self.home.name}:{uid}", body=uid)
         except NotAdmitted as error:  # its team asks for too much at the moment, or a person must change something
             await self._say(workload, w.PENDING, str(error))
             self.due.again(_key(workload), error.retry_s or LATER_SECONDS * 20)
         except (Unfit, Quarantined, BadInput) as error:
             await self._say(workload, w.REJECTED, str(error))
         else:
-            self.home.remember(workload, told.answer)
-            if told.answer in self.follower.snapshots:  # otherwise the follower enqueues it with its first snapshot
+            self.home.remember(workload, submitted.answer)
+            if submitted.answer in self.follower.snapshots:  # else the follower enqueues it with its first snapshot
                 self.due.add(_key(workload))
 
     async def _owner(self, workload: Json) -> Json:

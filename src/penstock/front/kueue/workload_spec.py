@@ -70,10 +70,10 @@ def refuse_unbounded(workload: Json) -> None:
     owner = w.owner_of(workload)
     kind = str(owner.get("kind", ""))
     if not owner or owner_kind(str(owner.get("apiVersion", "")), kind) is None:
-        what = f"a {kind}" if kind else "no single object"
+        whom = f"a {kind}" if kind else "no single object"
         raise Unfit(
             "KindNotGoverned",
-            f"Its Workload belongs to {what}, whose time Penstock cannot bound; send it to a queue without this check.",
+            f"Its Workload belongs to {whom}, whose time Penstock cannot bound; send it to a queue without this check.",
         )
     if part(part(workload, "metadata"), "annotations").get("kueue.x-k8s.io/elastic-job") == "true":
         raise Unfit("Elastic", "It changes its size while it runs, and money is held for one size; leave that out.")
@@ -91,17 +91,17 @@ def needs_of(workload: Json, known: Iterable[str], named: tuple[str, ...]) -> Jo
     for row in sets:
         if not (count := _count(workload, row)):
             continue
-        each = job_spec.needs_of({"spec": {"parallelism": count, "template": part(row, "template")}}, offered, named)
-        gpus.update(dict(each.gpus))
-        models += [set(each.models)] if each.models and each.gpus else []
-        needs |= dict.fromkeys(each.needs)
+        needed = job_spec.needs_of({"spec": {"parallelism": count, "template": part(row, "template")}}, offered, named)
+        gpus.update(dict(needed.gpus))
+        models += [set(needed.models)] if needed.models and needed.gpus else []
+        needs |= dict.fromkeys(needed.needs)
     return JobNeeds(tuple(gpus.items()), _common(models), tuple(needs))
 
 
 def _count(workload: Json, row: Json) -> Any:
     """Its pods: as many as Kueue has quota for, where it admits a part."""
     rows = parts(part(part(workload, "status"), "admission"), "podSetAssignments")
-    assigned = next((there.get("count") for there in rows if there.get("name") == row.get("name")), None)
+    assigned = next((assignment.get("count") for assignment in rows if assignment.get("name") == row.get("name")), None)
     return row.get("count", 1) if assigned is None else assigned
 
 
@@ -131,9 +131,9 @@ def work_of(workload: Json, own: int) -> Work:
 
 def reference_in(work: Work) -> Json:
     """What `work_of` wrote, as a Workload's metadata has it."""
-    said = json.loads(work.manifest)
-    owner = {**said["owner"], "controller": True}
-    return {"metadata": {"name": said["workload"], "namespace": said["namespace"], "ownerReferences": [owner]}}
+    manifest = json.loads(work.manifest)
+    owner = {**manifest["owner"], "controller": True}
+    return {"metadata": {"name": manifest["workload"], "namespace": manifest["namespace"], "ownerReferences": [owner]}}
 
 
 def _as_job(owner: Json, gpus: int, mig: str) -> Json:

@@ -36,7 +36,7 @@ class KueueWorkloads:
     def __init__(self, door: KueueCluster) -> None:
         self.door, self.name, self.cluster, self.check = door, door.name, door.cluster, door.check
         self.informers = {namespace: self._informer(namespace) for namespace in door.namespaces or ("",)}
-        self.checks = Informer(door.cluster, ADMISSION_CHECKS, self._checks_changed, told=self._told)
+        self.checks = Informer(door.cluster, ADMISSION_CHECKS, self._checks_changed, sync_changed=self._sync_changed)
         self.due = WorkQueue()  #: keys (`NAMESPACE/NAME`) of the Workloads to reconcile
         self.ids: dict[str, str] = {}  #: origin uid -> our job's id
         self.keys: dict[str, str] = {}  #: our job's id -> `NAMESPACE/NAME`
@@ -63,7 +63,12 @@ class KueueWorkloads:
 
     def _informer(self, namespace: str) -> Informer:
         return Informer(
-            self.door.cluster, WORKLOADS, self._changed, namespace=namespace, keep=worth_keeping, told=self._told
+            self.door.cluster,
+            WORKLOADS,
+            self._changed,
+            namespace=namespace,
+            keep=worth_keeping,
+            sync_changed=self._sync_changed,
         )
 
     def _changed(self, before: Json | None, now: Json | None) -> None:
@@ -85,7 +90,7 @@ class KueueWorkloads:
             for key in informer.objects:
                 self.due.add(key)
 
-    def _told(self, why: str) -> None:
+    def _sync_changed(self, why: str) -> None:
         self.trouble = why or next((informer.why for informer in self.all_informers if informer.why), "")
         self.trouble_changed.set()
 
@@ -115,8 +120,8 @@ class KueueWorkloads:
 
     async def change_of(self, key: str, since: Json | None) -> None:
         """Wait until the Workload is another than this one."""
-        there = self.workload_at(key)
-        if part(there or {}, "metadata").get("resourceVersion") != part(since or {}, "metadata").get("resourceVersion"):
+        live = self.workload_at(key)
+        if part(live or {}, "metadata").get("resourceVersion") != part(since or {}, "metadata").get("resourceVersion"):
             return
         event = asyncio.Event()
         self.waiting.setdefault(key, set()).add(event)
@@ -167,7 +172,7 @@ class KueueWorkloads:
 
 def worth_keeping(workload: Json) -> Json:
     """Without the fields' writers."""
-    metadata = {key: found for key, found in part(workload, "metadata").items() if key != "managedFields"}
+    metadata = {key: content for key, content in part(workload, "metadata").items() if key != "managedFields"}
     return {**workload, "metadata": metadata}
 
 

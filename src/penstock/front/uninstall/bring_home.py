@@ -60,5 +60,5 @@ class HomeBringer:
 
     def _with_room(self, site: str, gpus: int) -> list[str]:
         """Standing offers at this site with enough idle GPUs."""
-        offers = [offer for there in self.plane.view.sites if there.id == site for offer in there.offers]
+        offers = [offer for site_view in self.plane.view.sites if site_view.id == site for offer in site_view.offers]
         return [offer.offer.id for offer in offers if offer.offer.term in STANDING and offer.idle >= gpus]

@@ -47,12 +47,14 @@ APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"  #: repeats 
 
 def ordinary(job: Json) -> Json:
     """The Job's manifest without anything that we or the cluster added."""
-    metadata = {key: found for key, found in part(job, "metadata").items() if key not in WRITTEN}
+    metadata = {key: content for key, content in part(job, "metadata").items() if key not in WRITTEN}
     queue = kueue.queue_of(metadata)
     metadata["labels"] = _theirs(part(metadata, "labels")) | ({kueue.QUEUE: queue} if queue else {})
     metadata["annotations"] = _theirs(part(metadata, "annotations"))
     metadata.pop("generateName", None)
-    spec = {key: found for key, found in part(job, "spec").items() if key not in ("managedBy", "suspend", "selector")}
+    spec = {
+        key: content for key, content in part(job, "spec").items() if key not in ("managedBy", "suspend", "selector")
+    }
     if is_suspended_by_user(job):
         spec["suspend"] = True
     template = dict(part(spec, "template"))
@@ -114,18 +116,18 @@ async def _make_anew(cluster: Cluster, kept: Json) -> None:
     try:
         await cluster.create(JOBS, job, namespace)
     except AlreadyExists:
-        there = await cluster.get(JOBS, name, namespace)
-        if part(there, "metadata").get("uid") == uid:  # the old Job is still being deleted: the caller tries again
+        existing = await cluster.get(JOBS, name, namespace)
+        if part(existing, "metadata").get("uid") == uid:  # the old Job is still being deleted: the caller tries again
             raise
     await _drop(cluster, CONFIG_MAPS, kept)
 
 
 async def _remove(cluster: Cluster, name: str, namespace: str, uid: str) -> None:
     try:
-        there = await cluster.get(JOBS, name, namespace)
-        if part(there, "metadata").get("uid") != uid:
+        existing = await cluster.get(JOBS, name, namespace)
+        if part(existing, "metadata").get("uid") != uid:
             return
-        others = finalizers_of(part(there, "metadata"), keep=False)
+        others = finalizers_of(part(existing, "metadata"), keep=False)
         await cluster.patch(JOBS, name, {"metadata": {"finalizers": others}}, namespace)
         await cluster.delete(JOBS, name, namespace, uid=uid)
     except NotFound:
@@ -169,12 +171,12 @@ def _uids_of_others(jobs: list[Json], installation: str) -> set[str]:
     return {uid for uid, made in made_by.items() if made not in ("", ours)}
 
 
-def _installation_of(thing: Json) -> str:
-    return str(part(part(thing, "metadata"), "labels").get(annotations.INSTALLATION, ""))
+def _installation_of(obj: Json) -> str:
+    return str(part(part(obj, "metadata"), "labels").get(annotations.INSTALLATION, ""))
 
 
-def _is_used_by(thing: Json, jobs: set[str]) -> bool:
-    return any(str(owner.get("uid")) in jobs for owner in part(thing, "metadata").get("ownerReferences") or [])
+def _is_used_by(obj: Json, jobs: set[str]) -> bool:
+    return any(str(owner.get("uid")) in jobs for owner in part(obj, "metadata").get("ownerReferences") or [])
 
 
 async def _listed(cluster: Cluster, kind: Kind, namespace: str, labels: str = "") -> list[Json]:
@@ -193,12 +195,12 @@ async def remains(cluster: Cluster, installation: str, namespace: str) -> list[s
     leases = await _listed(cluster, LEASES, namespace)
     theirs = {_namespace_of(lease) for lease in leases if _is_others_front_door(lease, installation)}
     for kind in (JOBS, CONFIG_MAPS, LEASES, SERVICES, ENDPOINT_SLICES):
-        there = leases if kind is LEASES else await _listed(cluster, kind, namespace)
-        others |= _uids_of_others(there, installation) if kind is JOBS else set()
-        ours = [thing for thing in there if _bears_our_mark(thing, installation) and not _is_used_by(thing, others)]
+        listed = leases if kind is LEASES else await _listed(cluster, kind, namespace)
+        others |= _uids_of_others(listed, installation) if kind is JOBS else set()
+        ours = [obj for obj in listed if _bears_our_mark(obj, installation) and not _is_used_by(obj, others)]
         if kind in (JOBS, CONFIG_MAPS):  # home Jobs there are another installation's; execution Jobs say whose they are
-            ours = [thing for thing in ours if _namespace_of(thing) not in theirs or _installation_of(thing)]
-        remaining += [_word(kind, thing) for thing in ours]
+            ours = [obj for obj in ours if _namespace_of(obj) not in theirs or _installation_of(obj)]
+        remaining += [_word(kind, obj) for obj in ours]
     pods = (await cluster.list(PODS, namespace, labels=_made_by(installation)))[0]
     return remaining + [_word(PODS, pod) for pod in pods]
 
@@ -208,16 +210,16 @@ def _is_others_front_door(lease: Json, installation: str) -> bool:
     return named and part(lease, "spec").get("holderIdentity") != installation
 
 
-def _namespace_of(thing: Json) -> str:
-    return str(part(thing, "metadata").get("namespace", ""))
+def _namespace_of(obj: Json) -> str:
+    return str(part(obj, "metadata").get("namespace", ""))
 
 
 def _made_by(installation: str) -> str:
     return f"{annotations.INSTALLATION}={annotations.label_value(installation)}"
 
 
-def _bears_our_mark(thing: Json, installation: str) -> bool:
-    metadata = part(thing, "metadata")
+def _bears_our_mark(obj: Json, installation: str) -> bool:
+    metadata = part(obj, "metadata")
     labels = part(metadata, "labels")
     if labels.get(annotations.INSTALLATION, annotations.label_value(installation)) != annotations.label_value(
         installation
@@ -226,14 +228,14 @@ def _bears_our_mark(thing: Json, installation: str) -> bool:
     owners = [str(owner.get("name", "")) for owner in metadata.get("ownerReferences") or []]
     written = [key for key in part(metadata, "annotations") if key in WRITTEN_BY_US]
     words = [*labels, *written, *(metadata.get("finalizers") or [])]
-    words += [str(condition.get("type")) for condition in parts(part(thing, "status"), "conditions")]
+    words += [str(condition.get("type")) for condition in parts(part(obj, "status"), "conditions")]
     meets = any(metadata.get("name") == f"{owner}-at" for owner in owners if owner.startswith("ps-"))
-    held = part(thing, "spec").get("holderIdentity") == installation
+    held = part(obj, "spec").get("holderIdentity") == installation
     return held or meets or any(word.startswith(annotations.DOMAIN) for word in words)
 
 
-def _word(kind: Kind, thing: Json) -> str:
-    metadata = part(thing, "metadata")
+def _word(kind: Kind, obj: Json) -> str:
+    metadata = part(obj, "metadata")
     return f"{kind.name} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
 
 
@@ -245,14 +247,14 @@ async def rented(cluster: Cluster, installation: str) -> list[str]:
     remaining = []
     for kind in RENTED:
         with suppress(NotFound, Forbidden):
-            there = (await cluster.list(kind, labels=_made_by(installation)))[0]
-            remaining += [f"{kind.name} {thing['metadata']['name']}, rented{_until(thing)}" for thing in there]
+            listed = (await cluster.list(kind, labels=_made_by(installation)))[0]
+            remaining += [f"{kind.name} {obj['metadata']['name']}, rented{_until(obj)}" for obj in listed]
     return remaining
 
 
-def _until(thing: Json) -> str:
+def _until(obj: Json) -> str:
     """When it ends by itself, by our own mark on it."""
-    written = str(part(part(thing, "metadata"), "annotations").get(annotations.NODE_DEADLINE, ""))
+    written = str(part(part(obj, "metadata"), "annotations").get(annotations.NODE_DEADLINE, ""))
     if not written.isdigit() or int(written) >= NEVER:
         return ""
     return f" until {datetime.fromtimestamp(int(written) / SECOND, UTC):%Y-%m-%d %H:%M} UTC at the latest"
@@ -265,8 +267,8 @@ async def release(cluster: Cluster, installation: str, namespace: str) -> None:
             await _drop(cluster, LEASES, lease)
 
 
-async def _drop(cluster: Cluster, kind: Kind, thing: Json) -> None:
-    metadata = part(thing, "metadata")
+async def _drop(cluster: Cluster, kind: Kind, obj: Json) -> None:
+    metadata = part(obj, "metadata")
     try:
         await cluster.delete(kind, str(metadata["name"]), str(metadata["namespace"]), uid=str(metadata.get("uid", "")))
     except NotFound:

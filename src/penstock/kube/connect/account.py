@@ -124,10 +124,10 @@ async def _is_so(cluster: Cluster, kind: Kind, obj: Obj) -> bool:
 
 def _same(live: Any, wanted: Any) -> bool:
     """Every row, in any order; a server adds nothing to rules, and an apiGroup to subjects."""
-    there, asked = (
+    rows_there, asked = (
         [{key: row[key] for key in row if key != "apiGroup"} for row in rows or ()] for rows in (live, wanted)
     )
-    return len(there) == len(asked) and all(row in there for row in asked)
+    return len(rows_there) == len(asked) and all(row in rows_there for row in asked)
 
 
 async def token_for(cluster: Cluster, wanted: Wanted, life_s: int = LIFE_S) -> str:

@@ -140,7 +140,7 @@ def gpus_of(nodes: Iterable[Obj]) -> list[GpuNodes]:
 def _of_node(node: Obj) -> list[GpuNodes]:
     """A node with MIG slices of several profiles counts once for each."""
     labels, capacity = _labels(node), node.get("status", {}).get("capacity") or {}
-    counts = {key: str(said) for key, said in capacity.items() if key in WHOLE or key.startswith(MIG)}
+    counts = {key: str(quantity) for key, quantity in capacity.items() if key in WHOLE or key.startswith(MIG)}
     product = labels.get(PRODUCT, "")
     product, shared = product.removesuffix("-SHARED"), product.endswith("-SHARED")
     whole, _, single = product.partition("-MIG-")

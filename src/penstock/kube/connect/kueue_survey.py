@@ -62,17 +62,21 @@ def missing_for_kueue(seen: KueueSurvey, check: str, manager: str) -> list[str]:
     """A sentence for each thing that a person must still do."""
     if not seen.served:
         return [f"There is no Kueue here that serves {API}: install version 0.15 or newer, and run this again."]
-    said = []
+    sentences = []
     if not seen.governed:
         queues = f" of {', '.join(seen.others)}" if seen.others else ""
-        said.append(f"No ClusterQueue is governed yet: name the check {check} in `admissionChecksStrategy`{queues}.")
+        sentences.append(
+            f"No ClusterQueue is governed yet: name the check {check} in `admissionChecksStrategy`{queues}."
+        )
     for by, cluster in seen.workers:
-        said.append(
+        sentences.append(
             f"Write a site for the worker {cluster}: `kueue: {{manager: {manager}, cluster: {cluster}, check: {by}}}`."
         )
     if seen.workers:
-        said.append(f"Set `multiKueue.dispatcherName: {DISPATCHER}` in Kueue's configuration: we choose the worker.")
-    return said
+        sentences.append(
+            f"Set `multiKueue.dispatcherName: {DISPATCHER}` in Kueue's configuration: we choose the worker."
+        )
+    return sentences
 
 
 async def try_survey(cluster: Cluster, check: str) -> KueueSurvey | KubeError:

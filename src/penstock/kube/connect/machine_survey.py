@@ -51,7 +51,9 @@ async def survey_machines(cluster: Cluster, namespace: str, unseen: list[str]) -
     return MachineSurvey(
         served=True,
         machines=tuple(machines),
-        silent=tuple(f"{one['metadata'].get('namespace', '')}/{one['metadata']['name']}" for one in silent),
+        silent=tuple(
+            f"{deployment['metadata'].get('namespace', '')}/{deployment['metadata']['name']}" for deployment in silent
+        ),
         watchman=await _has_watchman(cluster, namespace),
         namespace=namespace,
     )
@@ -104,16 +106,16 @@ def pairs(text: str) -> Iterable[tuple[str, str]]:
             yield key, word
 
 
-def missing_for_machines(there: MachineSurvey) -> list[str]:
+def missing_for_machines(survey: MachineSurvey) -> list[str]:
     """A sentence each."""
     missing = [
         f"MachineDeployment {name} does not say which GPUs its machines have: annotate it with {GPU_COUNT}, and with"
         f" {LABELS} for their model."
-        for name in there.silent
+        for name in survey.silent
     ]
-    if there.machines and not there.watchman:
+    if survey.machines and not survey.watchman:
         missing.append(
-            f"No watchman's Lease is in namespace {there.namespace}: caps are soft for what Cluster API rents until you"
-            " apply what `penstock manifests watchman --image IMAGE` prints."
+            f"No watchman's Lease is in namespace {survey.namespace}: caps are soft for what Cluster API rents until"
+            " you apply what `penstock manifests watchman --image IMAGE` prints."
         )
     return missing

@@ -46,22 +46,22 @@ class NetworkPath:
     @property
     def remarks(self) -> list[str]:
         """What works and may surprise later."""
-        said = []
+        sentences = []
         if self.loopback and not self.proxy:
-            said.append(
+            sentences.append(
                 f"The cluster is reached through a tunnel that ends on this machine ({self.host}:{self.port});"
                 " Penstock reaches it only while that tunnel is open, and only from this machine."
             )
         elif self.private and not self.proxy:
-            said.append(
+            sentences.append(
                 f"{self.host} is a private endpoint ({self.address}); the machine or pod that Penstock runs in needs"
                 " the same network: peering, a VPN or the cloud's gateway."
             )
         if self.proxy:
-            said.append(f"{self.host} is reached through the proxy {self.proxy}; set it for Penstock, too.")
+            sentences.append(f"{self.host} is reached through the proxy {self.proxy}; set it for Penstock, too.")
         if self.answer_ms > SLOW_MS:
-            said.append(f"An answer takes {self.answer_ms} ms; each start and stop there takes several.")
-        return said
+            sentences.append(f"An answer takes {self.answer_ms} ms; each start and stop there takes several.")
+        return sentences
 
 
 def walk(server: str, context: ssl.SSLContext, proxy: str | None = None) -> NetworkPath:
@@ -88,11 +88,11 @@ def reach(url: str) -> None:
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
-def _reached(host: str, port: int, what: str = "") -> tuple[socket.socket, str]:
-    """A connection, and the address it goes to. `what`: a proxy, by its name in sentences."""
-    step, name = ("proxy", f"{what} {host}:{port}") if what else ("tcp", f"{host}:{port}")
-    addresses = _resolved(host, port, what)
-    local = not what and all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses)
+def _reached(host: str, port: int, proxy: str = "") -> tuple[socket.socket, str]:
+    """A connection, and the address it goes to. `proxy`: by its name in sentences."""
+    step, name = ("proxy", f"{proxy} {host}:{port}") if proxy else ("tcp", f"{host}:{port}")
+    addresses = _resolved(host, port, proxy)
+    local = not proxy and all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses)
     try:
         sock = socket.create_connection((host, port), timeout=STEP_S)
     except TimeoutError:
@@ -109,11 +109,11 @@ def _reached(host: str, port: int, what: str = "") -> tuple[socket.socket, str]:
     return sock, str(sock.getpeername()[0])
 
 
-def _resolved(host: str, port: int, what: str) -> list[str]:
+def _resolved(host: str, port: int, proxy: str) -> list[str]:
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        whose = f"the {what.lower().removeprefix('the ')}" if what else "the cluster"
+        whose = f"the {proxy.lower().removeprefix('the ')}" if proxy else "the cluster"
         raise BrokenPath(
             "dns",
             f"DNS does not know {host} ({_reason(error)}): a private endpoint's name resolves only inside its network,"
@@ -205,13 +205,13 @@ def _with_tls(sock: socket.socket, context: ssl.SSLContext, host: str, port: int
 
 
 def _wrong_certificate(error: ssl.SSLCertVerificationError, where: str) -> str:
-    said = error.verify_message or str(error)
-    if "mismatch" in said or "not valid for" in said:
-        return f"The certificate at {where} is for another name ({said}): reach it by a name that it has."
-    if "expired" in said:
+    reason = error.verify_message or str(error)
+    if "mismatch" in reason or "not valid for" in reason:
+        return f"The certificate at {where} is for another name ({reason}): reach it by a name that it has."
+    if "expired" in reason:
         return f"The certificate at {where} has expired, or this machine's clock is wrong."
     return (
-        f"The certificate at {where} is not signed by the kubeconfig's authority ({said}): something in between"
+        f"The certificate at {where} is not signed by the kubeconfig's authority ({reason}): something in between"
         " decrypts, or the kubeconfig is of another cluster."
     )
 

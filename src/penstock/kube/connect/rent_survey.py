@@ -73,14 +73,18 @@ async def survey_rent(cluster: Cluster, namespace: str) -> RentSurvey:
     """Asks with the login that was given. `namespace`: where a watchman has its Lease."""
     unseen: list[str] = []
     claims = await listed(cluster, NODE_CLAIMS, unseen)
-    classes = [(kind, thing) for kind in NODE_CLASSES for thing in await listed(cluster, kind, unseen) or ()]
+    classes = [(kind, node_class) for kind in NODE_CLASSES for node_class in await listed(cluster, kind, unseen) or ()]
     pools = rentable(await listed(cluster, NODE_POOLS, unseen) or ())
-    plugins = [one for one in await listed(cluster, DAEMON_SETS, unseen) or () if PLUGIN in one["metadata"]["name"]]
+    plugins = [
+        daemon_set
+        for daemon_set in await listed(cluster, DAEMON_SETS, unseen) or ()
+        if PLUGIN in daemon_set["metadata"]["name"]
+    ]
     return RentSurvey(
         karpenter=claims is not None or NODE_CLAIMS.resource in unseen,
         pools=tuple(pools),
-        classes=tuple(f"{kind.name} {thing['metadata']['name']}" for kind, thing in classes),
-        unready=tuple(why for kind, thing in classes if (why := _unready(kind, thing))),
+        classes=tuple(f"{kind.name} {node_class['metadata']['name']}" for kind, node_class in classes),
+        unready=tuple(why for kind, node_class in classes if (why := _unready(kind, node_class))),
         plugins=tuple(_named(plugin) for plugin in plugins),
         fenced=tuple(_named(plugin) for plugin in plugins if not tolerates_rented(plugin)),
         cluster_api=await survey_machines(cluster, namespace, unseen),
@@ -89,15 +93,15 @@ async def survey_rent(cluster: Cluster, namespace: str) -> RentSurvey:
     )
 
 
-def _named(thing: Obj) -> str:
-    return f"{thing['metadata'].get('namespace', '')}/{thing['metadata']['name']}"
+def _named(obj: Obj) -> str:
+    return f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
 
 
-def _unready(kind: Kind, thing: Obj) -> str:
+def _unready(kind: Kind, node_class: Obj) -> str:
     """What Karpenter says of a node class that it does not use."""
-    for condition in (thing.get("status") or {}).get("conditions") or ():
+    for condition in (node_class.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "Ready" and condition.get("status") == "False":
-            return f"{kind.name} {thing['metadata']['name']} is not ready: {condition.get('message', '')}"[:300]
+            return f"{kind.name} {node_class['metadata']['name']} is not ready: {condition.get('message', '')}"[:300]
     return ""
 
 
@@ -144,17 +148,17 @@ def tolerates_rented(daemon_set: Obj) -> bool:
     )
 
 
-def missing_for_rent(there: RentSurvey) -> list[str]:
+def missing_for_rent(survey: RentSurvey) -> list[str]:
     """A sentence each."""
-    if not there.karpenter and not there.cluster_api.served:
-        return [_nobody_rents(there.cloud)]
-    missing = [f"This login may not look at {what}, so nothing is known of it." for what in there.unseen]
-    if there.karpenter:
-        missing += _of_karpenter(there)
-    missing += missing_for_machines(there.cluster_api)
-    if not there.plugins:
+    if not survey.karpenter and not survey.cluster_api.served:
+        return [_nobody_rents(survey.cloud)]
+    missing = [f"This login may not look at {unseen}, so nothing is known of it." for unseen in survey.unseen]
+    if survey.karpenter:
+        missing += _of_karpenter(survey)
+    missing += missing_for_machines(survey.cluster_api)
+    if not survey.plugins:
         missing.append("No DaemonSet of a device plugin is there: rented nodes would never show their GPUs.")
-    for plugin in there.fenced:
+    for plugin in survey.fenced:
         key = annotations.rented_taint("")["key"]
         words = f"give it a toleration with `operator: Exists` for {key}, or rented nodes never show their GPUs"
         missing.append(f"DaemonSet {plugin} does not tolerate the taint of rented nodes: {words}.")
@@ -168,11 +172,11 @@ def _nobody_rents(cloud: str) -> str:
     return f"{words} Or rent node pools of {cloud.upper()}, whose caps are soft: see examples/{cloud}.yaml."
 
 
-def _of_karpenter(there: RentSurvey) -> list[str]:
-    missing = [f"{why.rstrip('.')}. Mend it: nothing can be rented by it." for why in there.unready]
-    if not there.pools and not there.cluster_api.machines:
-        missing.append(_no_pool(there.classes))
-    return missing + [line for pool in there.pools for line in _of_pool(pool)]
+def _of_karpenter(survey: RentSurvey) -> list[str]:
+    missing = [f"{why.rstrip('.')}. Mend it: nothing can be rented by it." for why in survey.unready]
+    if not survey.pools and not survey.cluster_api.machines:
+        missing.append(_no_pool(survey.classes))
+    return missing + [line for pool in survey.pools for line in _of_pool(pool)]
 
 
 def _no_pool(classes: Sequence[str]) -> str:
@@ -190,11 +194,11 @@ def _of_pool(pool: RentablePool) -> list[str]:
     return about
 
 
-def rentable_nodes(there: RentSurvey | None) -> list[RentableNodes]:
+def rentable_nodes(survey: RentSurvey | None) -> list[RentableNodes]:
     """All that can be offered."""
-    if there is None:
+    if survey is None:
         return []
-    return [*map(_by_karpenter, there.pools), *_by_cluster_api(there.cluster_api)]
+    return [*map(_by_karpenter, survey.pools), *_by_cluster_api(survey.cluster_api)]
 
 
 def _by_karpenter(pool: RentablePool) -> RentableNodes:
@@ -202,21 +206,23 @@ def _by_karpenter(pool: RentablePool) -> RentableNodes:
     return RentableNodes(kind, rent_of(pool), (NODE_POOL, pool.name))
 
 
-def _by_cluster_api(there: MachineSurvey) -> list[RentableNodes]:
-    usual = {} if there.namespace == WATCHMAN_NAMESPACE else {"watchman": there.namespace}
+def _by_cluster_api(survey: MachineSurvey) -> list[RentableNodes]:
+    usual = {} if survey.namespace == WATCHMAN_NAMESPACE else {"watchman": survey.namespace}
     return [
         RentableNodes(
             machines.kind,
             {"way": "cluster_api", "deployment": machines.name, "namespace": machines.namespace, **usual},
         )
-        for machines in there.machines
+        for machines in survey.machines
     ]
 
 
 def cloud_of(nodes: Iterable[Obj]) -> str:
     """Whose managed Kubernetes it is, by its nodes; empty: none that can be rented at."""
     ids = [str(node.get("spec", {}).get("providerID", "")) for node in nodes]
-    return next((cloud for scheme, cloud in CLOUDS.items() for one in ids if one.startswith(scheme)), "")
+    return next(
+        (cloud for scheme, cloud in CLOUDS.items() for provider_id in ids if provider_id.startswith(scheme)), ""
+    )
 
 
 def rent_of(pool: RentablePool) -> dict[str, Any]:

@@ -132,8 +132,8 @@ def as_text(made: Json) -> str:
         def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 (yaml's signature)
             return True
 
-    def as_typed(dumper: yaml.SafeDumper, said: _Amount) -> yaml.ScalarNode:
-        return dumper.represent_scalar(f"tag:yaml.org,2002:{'float' if '.' in said else 'int'}", str(said))
+    def as_typed(dumper: yaml.SafeDumper, amount: _Amount) -> yaml.ScalarNode:
+        return dumper.represent_scalar(f"tag:yaml.org,2002:{'float' if '.' in amount else 'int'}", str(amount))
 
     Dumper.add_representer(_Amount, as_typed)
     text: str = yaml.dump(

@@ -49,8 +49,8 @@ class Connected:
 
 async def connect_cluster(given: Access, wanted: Wanted, block: SiteBlock, target: Path) -> Connected:
     """All steps. Raises `BadInput` if the way is broken, or if the login may not do what is needed."""
-    there = kube_access.endpoint(given)
-    path = walked(there)
+    endpoint = kube_access.endpoint(given)
+    path = walked(endpoint)
     cluster = kube_access.connect(given)
     try:
         survey = await gpu_survey.survey(cluster)
@@ -62,7 +62,7 @@ async def connect_cluster(given: Access, wanted: Wanted, block: SiteBlock, targe
         await cluster.close()
     ends = 0.0
     if token:
-        made = account.kubeconfig(block.name, there.server, there.authority, token, wanted.own)
+        made = account.kubeconfig(block.name, endpoint.server, endpoint.authority, token, wanted.own)
         _write(target, made, given)
         claims = read_token(token)
         ends = claims.ends if claims else 0.0
@@ -73,7 +73,7 @@ async def connect_cluster(given: Access, wanted: Wanted, block: SiteBlock, targe
     remarks = [*missing(survey, wanted, block), *(rent_survey.missing_for_rent(rent) if rent else ())]
     remarks += _of_kueue(queues, block)
     return Connected(
-        server=there.server,
+        server=endpoint.server,
         path=path,
         survey=survey,
         changed=tuple(changed),
@@ -100,14 +100,18 @@ def _of_kueue(queues: KueueSurvey | KubeError | None, block: SiteBlock) -> list[
     )
 
 
-def walked(there: Endpoint) -> NetworkPath:
+def walked(endpoint: Endpoint) -> NetworkPath:
     """The way, with the proxy that Penstock itself would use."""
-    where = urlsplit(there.server)
+    where = urlsplit(endpoint.server)
     proxy = None if proxy_bypass(where.netloc) else getproxies().get(where.scheme)
     try:
-        return network_path.walk(there.server, there.trust, proxy)
+        return network_path.walk(endpoint.server, endpoint.trust, proxy)
     except network_path.BrokenPath as error:
-        named = f" The kubeconfig names the proxy {there.proxy}; give it in HTTPS_PROXY instead." if there.proxy else ""
+        named = (
+            f" The kubeconfig names the proxy {endpoint.proxy}; give it in HTTPS_PROXY instead."
+            if endpoint.proxy
+            else ""
+        )
         raise BadInput(f"{error}{named}") from None
 
 
@@ -170,29 +174,29 @@ def _at(block: SiteBlock, used: Path, folder: Path) -> SiteBlock:
 
 
 def missing(survey: Survey, wanted: Wanted, block: SiteBlock) -> list[str]:
-    said = [f"This login may not look at {what}, so nothing is known of it." for what in survey.unseen]
+    sentences = [f"This login may not look at {unseen}, so nothing is known of it." for unseen in survey.unseen]
     if version_of(survey.version) < OLDEST:
-        said.append(f"The cluster is {survey.version}; Penstock needs Kubernetes 1.32 or newer.")
+        sentences.append(f"The cluster is {survey.version}; Penstock needs Kubernetes 1.32 or newer.")
     if not survey.gpus and not wanted.rent:
-        said.append(_no_gpus(survey))
+        sentences.append(_no_gpus(survey))
     for kind in survey.gpus:
-        said += _of_kind(kind, block)
+        sentences += _of_kind(kind, block)
     if survey.has_kueue and wanted.role != "look":
-        said.append(
+        sentences.append(
             "Kueue keeps quota here: write the LocalQueue under `kubernetes.queue` of each offer, unless the namespace"
             " has a LocalQueue `default`."
         )
     if wanted.role == "home" and not survey.policies:
-        said.append(
+        sentences.append(
             "The admission policies are not there, so anybody may write another user's name on a Job: apply what"
             " `penstock manifests admission` prints."
         )
     if wanted.role == "act" and not block.namespaces:
-        said.append(
+        sentences.append(
             "Home Jobs come here only from namespaces with a map: run this again with --also NAMESPACE, or write"
             " `maps.namespaces`."
         )
-    return said
+    return sentences
 
 
 def _no_gpus(survey: Survey) -> str:
@@ -205,23 +209,25 @@ def _no_gpus(survey: Survey) -> str:
 
 
 def _of_kind(kind: GpuNodes, block: SiteBlock) -> list[str]:
-    one, gpus = kind.nodes == 1, "MIG slices" if kind.mig else "GPUs"
-    what = f"{kind.nodes} {'node' if one else 'nodes'} with {kind.gpus_per_node} {gpus}"
+    single, gpus = kind.nodes == 1, "MIG slices" if kind.mig else "GPUs"
+    nodes = f"{kind.nodes} {'node' if single else 'nodes'} with {kind.gpus_per_node} {gpus}"
     if kind.shared:
-        verb = "shares" if one else "share"
-        return [f"{what} {verb} them by time slices; Penstock does not use shared GPUs, so they make no offer."]
+        verb = "shares" if single else "share"
+        return [f"{nodes} {verb} them by time slices; Penstock does not use shared GPUs, so they make no offer."]
     if kind.fenced_by:
-        verb = "has" if one else "have"
+        verb = "has" if single else "have"
         taints = ", ".join(kind.fenced_by)
-        return [f"{what} {verb} the taint {taints}: write an offer with a toleration if Penstock may use them."]
-    said = []
+        return [f"{nodes} {verb} the taint {taints}: write an offer with a toleration if Penstock may use them."]
+    sentences = []
     if not kind.model:
-        said.append(f"No label names the GPU model of {what}: write it under `gpu`, or install GPU feature discovery.")
+        sentences.append(
+            f"No label names the GPU model of {nodes}: write it under `gpu`, or install GPU feature discovery."
+        )
     if kind.mig and block.price:
-        said.append(
+        sentences.append(
             f"The price of a MIG slice ({kind.mig}) is written as that of a whole GPU: write what a slice costs."
         )
-    return said
+    return sentences
 
 
 def version_of(text: str) -> tuple[int, int]:

@@ -478,17 +478,17 @@ def _title(compared: Compared) -> str:
 
 def _subject(compared: Compared) -> tuple[PolicyPoint | None, str, float]:
     """The policy that the lede is about, at which point, and a rival at the same delay with its cost."""
-    there = [name for name in SUBJECTS if compared.of(name)]
-    if not there:
+    names = [name for name in SUBJECTS if compared.of(name)]
+    if not names:
         return None, "", 0.0
-    points = compared.of(there[0])
+    points = compared.of(names[0])
     middle = points[len(points) // 2 :] + points[: len(points) // 2][::-1]
     for point in middle:  # the curve's middle, or the nearest point that a rival reaches
-        rivals = {name: least_at(compared.of(name), point.report.mean_delay_h) for name in there[1:]}
+        rivals = {name: least_at(compared.of(name), point.report.mean_delay_h) for name in names[1:]}
         reached = {name: cost for name, cost in rivals.items() if cost is not None}
         if reached:
             # Ours is held against the best of the others; among those, the paper's against the plainest.
-            rival = min(reached, key=reached.__getitem__) if there[0] == "penstock" else list(reached)[-1]
+            rival = min(reached, key=reached.__getitem__) if names[0] == "penstock" else list(reached)[-1]
             return point, rival, reached[rival]
     return middle[0], "", 0.0
 

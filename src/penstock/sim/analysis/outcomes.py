@@ -332,34 +332,34 @@ class Watch:
         counted = sorted(rules.items(), key=lambda pair: (-pair[1], pair[0]))
         return Outcomes(
             everybody=self._sums(everybody, estimated, None),
-            teams={team: self._sums(some, estimated, team) for team, some in sorted(by_team.items())},
+            teams={team: self._sums(fared_jobs, estimated, team) for team, fared_jobs in sorted(by_team.items())},
             rules=tuple(RuleCount(rule, where, jobs) for (rule, where), jobs in counted),
             caps={scope: len(held_back) for scope, held_back in sorted(self.caps.items())},
             costs=array("q", [fared.cost for fared in everybody]),
             delays=array("q", [fared.delay_ms for fared in everybody]),
         )
 
-    def _sums(self, some: list[Fared], estimated: Mapping[str, str], team: str | None) -> Sums:
+    def _sums(self, fared_jobs: list[Fared], estimated: Mapping[str, str], team: str | None) -> Sums:
         """A team pays what was charged to it, also for what another team's job displaced."""
-        delays = sorted(fared.delay_ms for fared in some if fared.delay_ms >= 0)
-        waits = sorted(fared.wait_ms for fared in some if fared.delay_ms >= 0)
+        delays = sorted(fared.delay_ms for fared in fared_jobs if fared.delay_ms >= 0)
+        waits = sorted(fared.wait_ms for fared in fared_jobs if fared.delay_ms >= 0)
         ended = max(1, len(delays))
         cost = sum(self.team_cost.values()) if team is None else self.team_cost.get(team, 0)
         return Sums(
-            jobs=len(some),
+            jobs=len(fared_jobs),
             ended=len(delays),
-            refused=sum(fared.delay_ms == REFUSED for fared in some),
-            stopped=sum(fared.delay_ms == STOPPED for fared in some),
-            unfinished=sum(fared.delay_ms == UNFINISHED for fared in some),
-            burst=sum(fared.rented for fared in some),
+            refused=sum(fared.delay_ms == REFUSED for fared in fared_jobs),
+            stopped=sum(fared.delay_ms == STOPPED for fared in fared_jobs),
+            unfinished=sum(fared.delay_ms == UNFINISHED for fared in fared_jobs),
+            burst=sum(fared.rented for fared in fared_jobs),
             cost=_units(cost),
-            estimated_cost=_units(sum(fared.cost for fared in some if fared.id in estimated)),
+            estimated_cost=_units(sum(fared.cost for fared in fared_jobs if fared.id in estimated)),
             mean_wait_h=round(sum(waits) / ended / HOUR, 3),
             p95_wait_h=percentile(waits, 95),
             mean_delay_h=round(sum(delays) / ended / HOUR, 3),
             p95_delay_h=percentile(delays, 95),
-            denied=sum(fared.denied for fared in some),
-            capped=sum(fared.capped for fared in some),
+            denied=sum(fared.denied for fared in fared_jobs),
+            capped=sum(fared.capped for fared in fared_jobs),
             moved_bytes=sum(self.moved.values()) if team is None else self.moved.get(team, 0),
         )
 

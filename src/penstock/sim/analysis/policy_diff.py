@@ -127,7 +127,7 @@ def diff(
         chosen = most_different(setting.scenario, old_runs[0], new_runs[0], _per_hour(old, new))
         stories = [_ask(worker, [job for job, _ in chosen]) for worker in workers]
     changed = [
-        _changed(setting, place, *told) for (_, place), *told in zip(chosen, stories[0], stories[1], strict=True)
+        _changed(setting, place, *both) for (_, place), *both in zip(chosen, stories[0], stories[1], strict=True)
     ]
     return PolicyDiff(
         old=old.name,
@@ -153,14 +153,14 @@ def observe(setting: Setting, side: Side, variant: Variant, advance: Callable[[i
     """One run of one policy, watched."""
     scenario = replace(setting.varied(*variant), caps=side.caps)
     sizes = {item.id: item.size_bytes for item in scenario.data}
-    watch, told = Watch(scenario.jobs, sizes, scenario.currency), 0
+    watch, reported = Watch(scenario.jobs, sizes, scenario.currency), 0
 
     def see(step: Any, engine: Any) -> None:
-        nonlocal told
+        nonlocal reported
         watch.see(step, engine)
-        if engine.state.seq - told >= TOLD_EVERY:
-            advance(engine.state.seq - told)
-            told = engine.state.seq
+        if engine.state.seq - reported >= TOLD_EVERY:
+            advance(engine.state.seq - reported)
+            reported = engine.state.seq
 
     play(scenario, side.policy, see)
     return watch

@@ -195,7 +195,7 @@ def compare(
     days: dict[str, list[TraceJob]] = {}
     for job in bound:
         days.setdefault(_day(job.submit_at - first + zero), []).append(job)
-    return [_sum_up(day, some, jobs, seen) for day, some in sorted(days.items())]
+    return [_sum_up(day, of_day, jobs, seen) for day, of_day in sorted(days.items())]
 
 
 def _counted(site: Site, node_gpus: list[int]) -> Site:
@@ -271,15 +271,15 @@ class _Seen:
         return self.began.get(job, self.submitted.get(job, 0)) - self.submitted.get(job, 0)
 
 
-def _sum_up(day: str, some: list[TraceJob], known: Mapping[str, "ObservedJob"], seen: _Seen) -> DaySummary:
-    ids = [job.id for job in some]
+def _sum_up(day: str, of_day: list[TraceJob], known: Mapping[str, "ObservedJob"], seen: _Seen) -> DaySummary:
+    ids = [job.id for job in of_day]
     phases = [known[job_id].phase for job_id in ids if job_id in known]
     return DaySummary(
         day=day,
-        jobs=len(some),
+        jobs=len(of_day),
         running=phases.count("running"),
         waiting=phases.count("waiting"),
-        gpu_hours=sum(job.spec.gpus * job.run_ms for job in some) / HOUR,
+        gpu_hours=sum(job.spec.gpus * job.run_ms for job in of_day) / HOUR,
         waited_hours=sum(known[job_id].waited_ms for job_id in ids if job_id in known) / HOUR,
         would_wait_hours=sum(_would_wait(seen.waited_ms(job_id), known.get(job_id)) for job_id in ids) / HOUR,
         would_burst=sum(job_id in seen.burst for job_id in ids),

@@ -124,7 +124,7 @@ class Scales:
 
     @classmethod
     def of(cls, marks: Sequence[Mark], bound: Sequence[XY], size: ChartSize) -> Scales:
-        some = [m.delay_h for m in marks if m.delay_h >= ZERO_H] or [1 / 6, 1.0]
+        delays_h = [m.delay_h for m in marks if m.delay_h >= ZERO_H] or [1 / 6, 1.0]
         none = any(m.delay_h < ZERO_H for m in marks)
         most = max([m.cost for m in marks] + [b for _, b in bound] + [1e-6])
         step = nice_step(most, 5 if size.narrow else 6)
@@ -136,8 +136,8 @@ class Scales:
             top=14,
             bottom=size.height - 42,
             margin=margin,
-            low_h=min(some) * 0.8,
-            high_h=max(max(some) * 1.1, min(some) * 2),
+            low_h=min(delays_h) * 0.8,
+            high_h=max(max(delays_h) * 1.1, min(delays_h) * 2),
             zero=left + gutter / 3 if none else None,
             step=step,
             most=max(most * 1.06, step * ceil(most / step) if ceil(most / step) * step < most * 1.12 else 0),

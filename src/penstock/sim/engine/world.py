@@ -124,24 +124,24 @@ class World:
         facts = self.answers(now) if self.soon else []
         heap = self.heap
         while heap and heap[0][0] <= now:
-            _, _, what, about = heappop(heap)
-            facts += what(about, now)
+            _, _, happening, about = heappop(heap)
+            facts += happening(about, now)
         return facts
 
     def answers(self, now: Instant) -> list[e.Fact]:
         """What was asked for at this instant and is answered at once."""
         soon, self.soon = self.soon, []
         facts: list[e.Fact] = []
-        for what, about in soon:
-            facts += what(about, now)
+        for happening, about in soon:
+            facts += happening(about, now)
         return facts
 
-    def _later(self, at: Instant, what: "Happening", about: Any) -> None:
+    def _later(self, at: Instant, happening: "Happening", about: Any) -> None:
         if at <= self.now:
-            self.soon.append((what, about))
+            self.soon.append((happening, about))
         else:
             self.count += 1
-            heappush(self.heap, (at, self.count, what, about))
+            heappush(self.heap, (at, self.count, happening, about))
 
     # --- actions -----------------------------------------------------------------------------------------------------
 
@@ -177,8 +177,8 @@ class World:
     def _all_in(self, node: str, now: Instant, how: type[e.AttemptStopped] | type[e.AttemptLost]) -> list[e.Fact]:
         """What runs in a transient cluster ends with it."""
         site = self.nodes[node][0].site if is_cluster(node) else ""
-        there = [attempt for attempt, run in self.runs.items() if run.offer.site == site]
-        return [fact for attempt in there for fact in self._cut_short(attempt, now, how)]
+        attempts = [attempt for attempt, run in self.runs.items() if run.offer.site == site]
+        return [fact for attempt in attempts for fact in self._cut_short(attempt, now, how)]
 
     def _has_room(self, offer: Offer, now: Instant) -> bool:
         return offer.id not in self.zones or self.zones[offer.id].up(now)
@@ -337,12 +337,13 @@ class World:
     def _node_back(self, node: str, now: Instant) -> list[e.Fact]:
         return [e.NodeReady(now, node)]
 
-    def _running_on(self, what: str) -> list[str]:
-        offer, number = standing_node(what)
+    def _running_on(self, broken: str) -> list[str]:
+        offer, number = standing_node(broken)
         return [
             attempt
             for attempt, run in self.runs.items()
-            if run.offer.site == what or (run.offer.id == offer and any(node == number for node, _ in run.action.slots))
+            if run.offer.site == broken
+            or (run.offer.id == offer and any(node == number for node, _ in run.action.slots))
         ]
 
     def _stop_meter(self, thing: str, now: Instant) -> None:

@@ -23,9 +23,9 @@ from penstock.sim.traces.rows import (
     TraceClock,
     TraceRow,
     Unreadable,
-    each,
     millis,
     not_a,
+    read_rows,
     shown,
     whole_gpus,
 )
@@ -71,7 +71,7 @@ def penstock_rows(text: str, clock: TraceClock, errors: Errors) -> Iterator[Row]
             errors.add(Unreadable(f"there is no column {column}, only {_listed(header)}; {hint}", line=1))
     errors.check()  # without its columns no row makes sense
     present = {field: column for field, column in PENSTOCK.items() if column in header}
-    return each(numbered, _Reader(header, present, clock), errors)
+    return read_rows(numbered, _Reader(header, present, clock), errors)
 
 
 def mapped_rows(text: str, clock: TraceClock, columns: Mapping[str, str], errors: Errors) -> Iterator[Row]:
@@ -82,7 +82,7 @@ def mapped_rows(text: str, clock: TraceClock, columns: Mapping[str, str], errors
         if column not in header:
             errors.add(Unreadable(f"there is no column {column} for {field}, only {_listed(header)}", line=1))
     errors.check()
-    return each(numbered, _Reader(header, columns, clock), errors)
+    return read_rows(numbered, _Reader(header, columns, clock), errors)
 
 
 def _check_mapping(columns: Mapping[str, str], errors: Errors) -> None:

@@ -25,7 +25,7 @@ from penstock.sim.traces.rows import (
     TraceClock,
     TraceRow,
     Unreadable,
-    each,
+    read_rows,
     shown,
 )
 
@@ -35,7 +35,7 @@ TEAM_LABEL: Final = "penstock.dev/team"
 def kubernetes_rows(items: Iterable[object], clock: TraceClock, errors: Errors) -> Iterator[Row]:
     """One row for each item of the list; those that are not Jobs are left out and counted."""
     errors.word = "item"
-    return each(enumerate(items, start=1), _Reader(clock), errors)
+    return read_rows(enumerate(items, start=1), _Reader(clock), errors)
 
 
 def row_of(job: object) -> Row:
@@ -104,7 +104,7 @@ def _of(who: str, read: Callable[[object], object], job: object) -> object:
     try:
         return read(job)
     except Unreadable as bad:
-        raise Unreadable(f"{who}: {bad.what}") from None
+        raise Unreadable(f"{who}: {bad.problem}") from None
 
 
 def _names(job: object) -> tuple[str, str]:
@@ -141,7 +141,7 @@ def _gpus(job: object) -> tuple[int, str] | str:
     try:
         kinds = {kind: gpus for kind, gpus in of_job(spec if isinstance(spec, dict) else {}).items() if gpus}
     except NotWhole as bad:
-        raise Unreadable(f"{bad.what} {shown(bad.said)} is not a whole number") from None
+        raise Unreadable(f"{bad.field} {shown(bad.text)} is not a whole number") from None
     if len(kinds) > 1:
         return MIXED
     for profile, gpus in kinds.items():

@@ -38,9 +38,9 @@ MOST_ERRORS: Final = 1_000  #: of one file; beyond it they are only counted
 class Unreadable(ValueError):
     """What is wrong, as the end of a sentence; a caller that knows the line adds it."""
 
-    def __init__(self, what: str, line: int | None = None) -> None:
-        super().__init__(what)
-        self.what, self.line = what, line
+    def __init__(self, problem: str, line: int | None = None) -> None:
+        super().__init__(problem)
+        self.problem, self.line = problem, line
 
 
 class Errors:
@@ -49,24 +49,24 @@ class Errors:
     def __init__(self, name: str) -> None:
         self.name = name
         self.word = "line"
-        self.found: list[FileError] = []
+        self.kept: list[FileError] = []
         self.more = 0
 
     def add(self, bad: Unreadable, number: int | None = None) -> None:
         number = bad.line if number is None else number
         key = f"{self.word} {number}" if self.word != "line" and number is not None else ""
-        self.keep(FileError(self.name, None if key else number, key, f"{bad.what}."))
+        self.keep(FileError(self.name, None if key else number, key, f"{bad.problem}."))
 
     def keep(self, error: FileError) -> None:
-        if len(self.found) < MOST_ERRORS:
-            self.found.append(error)
+        if len(self.kept) < MOST_ERRORS:
+            self.kept.append(error)
         else:
             self.more += 1
 
     def check(self) -> None:
         """Raise them, if there are any."""
-        if self.found:
-            raise BadFile(self.found, self.more) from None
+        if self.kept:
+            raise BadFile(self.kept, self.more) from None
 
 
 class TraceRow(NamedTuple):
@@ -90,7 +90,7 @@ class RowReader(Protocol[Raw_contra]):
         """The parts of a row, read one by one, so that an error in one does not hide another."""
 
 
-def each(numbered: Iterable[tuple[int, Raw]], read: RowReader[Raw], errors: Errors) -> Iterator[Row]:
+def read_rows(numbered: Iterable[tuple[int, Raw]], read: RowReader[Raw], errors: Errors) -> Iterator[Row]:
     """Reads every row; keeps each error with its row's number, and refuses an id that comes twice."""
     first_use: dict[str, int] = {}
     for number, raw in numbered:

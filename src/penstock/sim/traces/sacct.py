@@ -24,9 +24,9 @@ from penstock.sim.traces.rows import (
     TraceClock,
     TraceRow,
     Unreadable,
-    each,
     millis,
     not_a,
+    read_rows,
     shown,
     whole_gpus,
 )
@@ -53,7 +53,7 @@ MIG: Final = re.compile(r"\d+g\.\d+gb", re.ASCII)
 def sacct_rows(text: str, clock: TraceClock, errors: Errors) -> Iterator[Row]:
     """Jobs and array tasks; the steps of a job (`123.batch`) are parts of it, and not counted."""
     header, lines = header_of(text, NEEDED, errors)
-    return each(jobs_of(header, lines, errors), _Reader(clock), errors)
+    return read_rows(jobs_of(header, lines, errors), _Reader(clock), errors)
 
 
 def header_of(text: str, needed: Iterable[tuple[str, ...]], errors: Errors) -> tuple[list[str], list[str]]:
@@ -62,10 +62,10 @@ def header_of(text: str, needed: Iterable[tuple[str, ...]], errors: Errors) -> t
     header = first.rstrip("\r").split("|")
     if len(header) < 2:
         raise Unreadable("there are no pipes between the fields; print them with sacct --parsable2", line=1)
-    there = ", ".join(name for name in header if name)
+    columns = ", ".join(name for name in header if name)
     for names in needed:
         if not set(names) & set(header):
-            errors.add(Unreadable(f"there is no column {' or '.join(names)}, only {there}", line=1))
+            errors.add(Unreadable(f"there is no column {' or '.join(names)}, only {columns}", line=1))
     errors.check()  # without its columns no row makes sense
     return header, lines
 

@@ -76,7 +76,7 @@ def _read(name: str, rows: Callable[[TraceClock, Errors], Iterator[Row]]) -> Tra
         return _trace(readable, left_out, clock.zero())
     except Unreadable as bad:
         errors.add(bad, None)
-        raise BadFile(errors.found) from None
+        raise BadFile(errors.kept) from None
 
 
 def text_of(path: str) -> str:

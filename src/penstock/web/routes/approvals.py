@@ -108,8 +108,8 @@ async def answer(request: Request, job: str, plane: PlaneHere, reader: ReaderHer
     _must_have_role(caller, pending)
     known = details(request)
     facts = [_answered(approval, reply, caller, known.digest) for approval in pending]
-    told = await plane.tell(*facts, blobs=known.blobs)
-    (step,) = await run_in_threadpool(reader.steps, told.number - 1, 1)
+    recorded = await plane.tell(*facts, blobs=known.blobs)
+    (step,) = await run_in_threadpool(reader.steps, recorded.number - 1, 1)
     jobs = [fact.job for fact in facts]
     so = any(isinstance(event, StartPromised) and event.job in jobs for event in step.outputs)
     return schemas.Asked(job=job, so=so if reply.approved else True, says=_said(reply, pending, so, plane.view))
@@ -191,9 +191,9 @@ async def ask_for_cap(request: Request, plane: PlaneHere, caller: MaySubmit) -> 
         reason=wish.reason,
         details=known.digest,
     )
-    told = await plane.tell(fact, blobs=known.blobs)
+    recorded = await plane.tell(fact, blobs=known.blobs)
     says = f"Asked: the cap of {wish.scope} stays as it is until another person approves (penstock approvals)."
-    return schemas.Done(number=told.number, says=says)
+    return schemas.Done(number=recorded.number, says=says)
 
 
 @routes.post(
@@ -213,12 +213,12 @@ async def answer_cap(request: Request, plane: PlaneHere, reader: ReaderHere, cal
         await _second_person(reader, caller, wish.by, f"You asked for this cap of {reply.scope} yourself")
     if not reply.approved:
         denied = CapRaiseDenied(0, reply.scope, by=caller.id, reason=reply.reason, details=known.digest)
-        told = await plane.tell(denied, blobs=known.blobs)
-        return schemas.Done(number=told.number, says=f"Denied: the cap of {reply.scope} stays as it is.")
-    told = await plane.tell(
+        recorded = await plane.tell(denied, blobs=known.blobs)
+        return schemas.Done(number=recorded.number, says=f"Denied: the cap of {reply.scope} stays as it is.")
+    recorded = await plane.tell(
         _granted(wish, None if raised is None else raised.fact, caller, known.digest), blobs=known.blobs
     )
-    return schemas.Done(number=told.number, says=f"Approved: the cap of {reply.scope} is raised.")
+    return schemas.Done(number=recorded.number, says=f"Approved: the cap of {reply.scope} is raised.")
 
 
 def _granted(wish: CapRaiseAsked | None, raised: CapSet | None, caller: Token, digest: str) -> CapSet:

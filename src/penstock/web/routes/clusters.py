@@ -57,6 +57,6 @@ async def _known(plane: Plane, site: str) -> ClusterOfSite:
     listed = await plane.consider(lambda state, _: transient_clusters(state))
     cluster = next((cluster for cluster in listed if cluster.site == site), None)
     if cluster is None:
-        there = ", ".join(cluster.site for cluster in listed) or "none"
-        raise Problem(404, "not-found", f"There is no site {site!r} with a transient cluster; with one: {there}.")
+        sites = ", ".join(cluster.site for cluster in listed) or "none"
+        raise Problem(404, "not-found", f"There is no site {site!r} with a transient cluster; with one: {sites}.")
     return cluster

@@ -68,15 +68,15 @@ async def status(plane: PlaneHere, caller: MayRead) -> schemas.Status:
 async def pause(request: Request, plane: PlaneHere, caller: MayOperate) -> schemas.Done:
     """Running jobs continue and their leases are renewed. Submissions are accepted and queued."""
     known = details(request)
-    told = await plane.tell(Paused(0, caller.id, known.digest), blobs=known.blobs)
-    return schemas.Done(number=told.number, says="Paused: running jobs continue, and nothing new starts.")
+    recorded = await plane.tell(Paused(0, caller.id, known.digest), blobs=known.blobs)
+    return schemas.Done(number=recorded.number, says="Paused: running jobs continue, and nothing new starts.")
 
 
 @routes.post("/v1/resume", tags=["plane"], summary="Start things again")
 async def resume(request: Request, plane: PlaneHere, caller: MayOperate) -> schemas.Done:
     known = details(request)
-    told = await plane.tell(Resumed(0, caller.id, known.digest), blobs=known.blobs)
-    return schemas.Done(number=told.number, says="Resumed: new starts are allowed again.")
+    recorded = await plane.tell(Resumed(0, caller.id, known.digest), blobs=known.blobs)
+    return schemas.Done(number=recorded.number, says="Resumed: new starts are allowed again.")
 
 
 @routes.get("/v1/tokens", tags=["tokens"], summary="All tokens, without their secrets")

@@ -90,10 +90,12 @@ async def submit(request: Request, caller: MaySubmit) -> Response:
     digest, packed = pack_work(Work(file.command, file.env, file.folder, file.image))
     spec = _as_asked_by(caller, file, plane.at, digest)
     with await plane.admission.admitted(spec, len(raw), trusted=caller.may("operate")):
-        told = await plane.submit_packed(spec, packed, key=key, body=hashlib.sha256(raw).hexdigest() if key else "")
-    made = {"job": told.answer, "count": spec.count, "again": told.again}  # as `schemas.Submitted`
-    location = (b"location", f"/v1/jobs/{told.answer}".encode())
-    return JsonAnswer(msgspec.json.encode(made), 200 if told.again else 201, (location,))
+        submitted = await plane.submit_packed(
+            spec, packed, key=key, body=hashlib.sha256(raw).hexdigest() if key else ""
+        )
+    made = {"job": submitted.answer, "count": spec.count, "again": submitted.again}  # as `schemas.Submitted`
+    location = (b"location", f"/v1/jobs/{submitted.answer}".encode())
+    return JsonAnswer(msgspec.json.encode(made), 200 if submitted.again else 201, (location,))
 
 
 def _key(request: Request, caller: Token) -> str:
@@ -223,9 +225,9 @@ async def retry(
     known, body = details(request), hashlib.sha256(f"retry {job}".encode()).hexdigest() if key else ""
     fact = JobSubmitted(0, 0, "", again, retries=job, details=known.digest)
     with await plane.admission.admitted(again, trusted=caller.may("operate")):
-        told = await plane.tell(fact, blobs=known.blobs, key=key, body=body)
-    response.status_code = 200 if told.again else 201
-    return schemas.Submitted(job=told.answer, count=1, again=told.again)
+        submitted = await plane.tell(fact, blobs=known.blobs, key=key, body=body)
+    response.status_code = 200 if submitted.again else 201
+    return schemas.Submitted(job=submitted.answer, count=1, again=submitted.again)
 
 
 @routes.post(
@@ -243,8 +245,8 @@ async def move(request: Request, job: str, plane: PlaneHere, reader: ReaderHere,
         raise not_found("offer", to.offer)
     plane.admission.grow(row.team)
     known = details(request)
-    told = await plane.tell(MoveRequested(0, job, to.offer, caller.id, known.digest), blobs=known.blobs)
-    (step,) = await run_in_threadpool(reader.steps, told.number - 1, 1)
+    recorded = await plane.tell(MoveRequested(0, job, to.offer, caller.id, known.digest), blobs=known.blobs)
+    (step,) = await run_in_threadpool(reader.steps, recorded.number - 1, 1)
     so = any(isinstance(event, StartPromised) and event.job == job for event in step.outputs)
     stays = (
         f"The job stays where it is: {to.offer} is not allowed for it, has no room, or a cap leaves no money for it."

@@ -43,10 +43,10 @@ class Piece:
 
     @property
     def headers(self) -> dict[str, str]:
-        told = {"Attempt": self.attempt, "Next": self.next, "More": self.more, "Then": self.then, "Ended": self.ended}
+        fields = {"Attempt": self.attempt, "Next": self.next, "More": self.more, "Then": self.then, "Ended": self.ended}
         return {
             f"Penstock-{name}": str(text).lower() if isinstance(text, bool) else str(text)
-            for name, text in told.items()
+            for name, text in fields.items()
         }
 
 

@@ -53,10 +53,10 @@ async def set_cap(request: Request, plane: PlaneHere, caller: MayOperate) -> sch
     """Lowered below what is committed: no new holds, no renewals, long leases called back; running jobs drain."""
     cap, known = await deps.read_shape(request, schemas.Cap), details(request)
     fact = CapSet(0, cap.scope, cap.per_month, cap.per_hour, by=caller.id, details=known.digest)
-    told = await plane.tell(fact, blobs=known.blobs)
+    recorded = await plane.tell(fact, blobs=known.blobs)
     gone = cap.per_month is None and cap.per_hour is None
     says = f"{cap.scope} has no cap any more." if gone else f"The cap of {cap.scope} is set."
-    return schemas.Done(number=told.number, says=says)
+    return schemas.Done(number=recorded.number, says=says)
 
 
 @routes.get("/exposure", summary="What would still be spent if Penstock died now")

@@ -17,15 +17,15 @@ async def nodes(
     caller: MayRead,
     everything: Annotated[bool, Query(alias="all", description="Attempts that are billed themselves, too.")] = False,
 ) -> schemas.RentedNodes:
-    things = await plane.consider(lambda state, _: rented.rented(state, everything))
+    rented_things = await plane.consider(lambda state, _: rented.rented(state, everything))
     currency = plane.view.policy.currency
-    mine = [_shape(thing, currency) for thing in things if caller.sees(thing.team)]
+    mine = [_shape(node, currency) for node in rented_things if caller.sees(node.team)]
     return schemas.RentedNodes(at=plane.view.at, currency=currency, nodes=mine)
 
 
-def _shape(thing: rented.RentedThing, currency: str) -> schemas.RentedNode:
-    because = None if thing.because is None else explain.reason_shape(thing.because, None, currency)
-    return schemas.RentedNode.of(thing, on=list(thing.on), because=because)
+def _shape(node: rented.RentedThing, currency: str) -> schemas.RentedNode:
+    because = None if node.because is None else explain.reason_shape(node.because, None, currency)
+    return schemas.RentedNode.of(node, on=list(node.on), because=because)
 
 
 @routes.get("/leaks", summary="What sites have of ours that the journal does not know, or the other way round")

@@ -33,7 +33,7 @@ from penstock.web.routes import sites as site_routes
 from penstock.web.routes.approvals import job_shape
 from penstock.web.tokens import Token
 from penstock.web.views import feed, formats, queue, sites, spending, timeline
-from penstock.web.views import job as told
+from penstock.web.views import job as job_view
 from penstock.web.views.render import static
 
 routes: Final = APIRouter(include_in_schema=False, route_class=ForPeople)
@@ -96,17 +96,17 @@ def _counts(reader: Reader, caller: Token) -> dict[str, tuple[int, int]]:
     groups = {"queued": states.QUEUED, "active": states.ACTIVE}
     return {
         name: (
-            sum(tally.jobs for tally in mine if tally.state in some),
-            sum(tally.gpus for tally in mine if tally.state in some),
+            sum(tally.jobs for tally in mine if tally.state in group),
+            sum(tally.gpus for tally in mine if tally.state in group),
         )
-        for name, some in groups.items()
+        for name, group in groups.items()
     }
 
 
-def _shown(shown: int, there: int, order: str) -> str:
-    if not there:
+def _shown(shown: int, total: int, order: str) -> str:
+    if not total:
         return ""
-    return f"{there:,}, {order}" if shown >= there else f"{shown:,} of {there:,}, {order}"
+    return f"{total:,}, {order}" if shown >= total else f"{shown:,} of {total:,}, {order}"
 
 
 def _idle(sites: schemas.Sites) -> str:
@@ -217,10 +217,10 @@ async def one_job(
         **frame(request, plane),
         title=detail.name or detail.id,
         job=detail,
-        lede=told.lede(detail, at),
-        facts=told.facts(detail, at, currency),
+        lede=job_view.lede(detail, at),
+        facts=job_view.facts(detail, at, currency),
         timeline=timeline.draw(detail, kinds, at),
-        tries=told.tries(detail, kinds, at, currency),
+        tries=job_view.tries(detail, kinds, at, currency),
         story=[{"at": formats.clock(line.at, at), "text": formats.plain(line.text, at)} for line in story.lines],
         log=await _tail(logs.LogQuery(plane, reader, caller, job), detail),
         command=shlex.join(detail.command),

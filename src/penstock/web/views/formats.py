@@ -38,8 +38,8 @@ def month(period: str) -> str:
         return period
 
 
-def many(count: int, thing: str) -> str:
-    return f"{count:,}{NBSP}{thing}{'' if count == 1 else 's'}"
+def many(count: int, noun: str) -> str:
+    return f"{count:,}{NBSP}{noun}{'' if count == 1 else 's'}"
 
 
 def listed(parts: list[str]) -> str:

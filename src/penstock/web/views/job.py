@@ -79,8 +79,8 @@ def facts(job: schemas.JobDetail, now: Instant, currency: str) -> Facts:
     )
 
 
-def _some(count: int, thing: str) -> str:
-    return many(count, thing) if count else ""
+def _some(count: int, noun: str) -> str:
+    return many(count, noun) if count else ""
 
 
 def tries(job: schemas.JobDetail, terms: dict[str, str], now: Instant, currency: str) -> list[TryRow]:

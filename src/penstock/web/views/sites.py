@@ -45,7 +45,7 @@ class UsageSummary:
 
 def rows(sites: schemas.Sites) -> list[SiteBars]:
     cells = {offer.id: nodes(offer) for site in sites.sites for offer in site.offers}
-    size = shapes.size_for(sum(len(node) for some in cells.values() for node in some))
+    size = shapes.size_for(sum(len(node) for offer_nodes in cells.values() for node in offer_nodes))
     return [
         SiteBars(
             site.id,

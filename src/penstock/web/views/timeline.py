@@ -52,10 +52,10 @@ def draw(job: schemas.JobDetail, terms: dict[str, str], now: Instant) -> Markup:
     return Markup(
         '<figure class="plot axes story"><svg class="gutter" width="176" height="{}" aria-hidden="true">{}</svg>'
         '<svg class="area" height="{}" role="img" aria-label="{}">{}</svg></figure>'
-    ).format(height + 24, _names(job, lanes, terms), height + 24, told(job, end), Markup("").join(parts))
+    ).format(height + 24, _names(job, lanes, terms), height + 24, sentence(job, end), Markup("").join(parts))
 
 
-def told(job: schemas.JobDetail, end: Instant) -> str:
+def sentence(job: schemas.JobDetail, end: Instant) -> str:
     """The time line as a sentence."""
     outcomes = [
         f"{attempt.offer}, {_length(attempt, end)}{f', {_state(attempt)}' if attempt.ended_at else ''}"
