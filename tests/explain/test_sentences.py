@@ -35,7 +35,7 @@ TOLD: list[tuple[Any, str]] = [
         ),
         (
             "Queued for up to 54 min, until day 1, 12:00: 0 GPUs free, 6 jobs ahead. Owned GPUs are expected only in "
-            "8 h (p50). Bursting now costs about $17.90 for 7 h; at $20.00/h, 54 min of delay cost as much."
+            "8 h (p50). Bursting now costs about $17.90 for 7 h, as much as 54 min of delay at $20.00/h."
         ),
     ),
     (
@@ -45,8 +45,8 @@ TOLD: list[tuple[Any, str]] = [
         ),
         (
             "Queued for up to 12 h, until day 1, 12:00: 0 GPUs free, 1 job ahead. Expected start in 8 min (p50), 20 "
-            "min (p90). Bursting now costs about $20.00 for 1 h; at $1.00/h and with money counted 2.50 times for "
-            "the month's budget, 50 h of delay cost as much; it may wait 12 h. To meet its deadline it must "
+            "min (p90). Bursting now costs about $20.00 for 1 h, as much as 50 h of delay at $1.00/h, with money "
+            "counted 2.50 times for the month's budget; it may wait 12 h. To meet its deadline it must "
             "burst by day 1, 12:00."
         ),
     ),
@@ -114,15 +114,15 @@ TOLD: list[tuple[Any, str]] = [
     (
         r.NotWorthWaiting(54 * MINUTE, 18 * MICRO, 20 * MICRO, 54 * MINUTE, 2 * MINUTE, 7 * HOUR, "", 0),
         (
-            "Owned GPUs were full (earliest start in 2 min); it was queued for 54 min. It costs about $18.00 "
-            "for 7 h; at $20.00/h, 54 min of delay cost as much."
+            "Owned GPUs were full (free in 2 min at best); it was queued for 54 min. It costs about $18.00 "
+            "for 7 h, as much as 54 min of delay at $20.00/h."
         ),
     ),
     (
         r.NotWorthWaiting(0, 18 * MICRO, 20 * MICRO, 108 * MINUTE, 0, HOUR, "c", MICRO, passed_over="d"),
         (
-            "Owned GPUs were full. It costs about $18.00 for 1 h; at $20.00/h and with money counted 2.00 times for "
-            "the month's budget, 1 h 48 min of delay cost as much; c costs $1.00. d is cheaper, but preemptions "
+            "Owned GPUs were full. It costs about $18.00 for 1 h, as much as 1 h 48 min of delay at $20.00/h, with "
+            "money counted 2.00 times for the month's budget; c costs $1.00. d is cheaper, but preemptions "
             "or copies there could delay it beyond the limit."
         ),
     ),

@@ -126,7 +126,7 @@ def test_no_start_is_forecast_before_the_soonest() -> None:
     penstock.hears(submitted("c", run="1h"), at="11:00")
     assert penstock.story("c")[-1] == (
         "Queued for up to 2 h, until day 1, 13:00: 0 GPUs free, 1 job ahead. Expected start in 2 h (p50). Bursting now "
-        "costs about $8.00 for 1 h; at $4.00/h, 2 h of delay cost as much."
+        "costs about $8.00 for 1 h, as much as 2 h of delay at $4.00/h."
     )
     promised = penstock.promise(WaitPromised)
     assert (promised.about_ms, promised.worst_ms) == (2 * HOUR, 5 * HOUR)

@@ -309,10 +309,13 @@ def test_out_of_money_a_job_moves_home_where_the_policy_says_so() -> None:
         StartPromised(at, "a", "a.2", "lab", 8, 1000, 0, ((0, 8),), (), None, ("a.1",), (), because),
         StopPromised(at, "a.1", "move", yields=False, because=because),
     ]
-    assert penstock.story("a")[-1] == (
-        "Stopping. Moves from pods to owned GPUs, 5 min of work kept: its lease there was not "
-        "renewed. org may spend $1.70 in month 1; $0.00 is spent, $1.60 is held, and this needs $1.17."
-    )
+    assert penstock.story("a")[-2:] == [
+        (
+            "Starts on lab with 8 GPUs. Moves from pods to owned GPUs, 5 min of work kept: its lease there was not "
+            "renewed. org may spend $1.70 in month 1; $0.00 is spent, $1.60 is held, and this needs $1.17."
+        ),
+        "Stops on pods first.",
+    ]
     assert penstock.hears(stopped("a.1", kept="5m"), at="09:09") == [start("a.2", on="lab", resume_ms=5 * MINUTE)]
     assert penstock.phase("a") == "placed"
 

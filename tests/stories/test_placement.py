@@ -236,7 +236,7 @@ def test_who_is_late_already_goes_where_it_cannot_be_lost_again() -> None:
     again = promises(penstock, StartPromised)[-1]
     assert (again.offer, again.because) == ("cloud", LostNode("b.1", 0, HOUR, usd("320"), passed_over="spot"))
     assert penstock.story("b")[-1] == (
-        "Bursts to cloud again with 8 GPUs. Resumes after b.1 was preempted: 0 s of work kept, 1 h repeated. It costs "
+        "Bursts to cloud with 8 GPUs. Resumes after b.1 was preempted: 0 s of work kept, 1 h repeated. It costs "
         "about $320.00 to the end. spot is cheaper, but preemptions or copies there could delay it beyond the limit. "
         "$96.27 is held, enough to run until day 2, 22:00 and to stop."
     )

@@ -77,7 +77,7 @@ def test_a_job_that_no_node_of_ours_can_take_bursts_when_its_patience_is_over() 
         ),
         f"Queued until day 1, 09:01, then it bursts. lab cannot start it: {SELECTOR}.",
         (
-            "Bursts to cloud again with 8 GPUs. Its start at lab failed; it was queued for 1 min, and its policy "
+            "Bursts to cloud with 8 GPUs. Its start at lab failed; it was queued for 1 min, and its policy "
             "allows 1 min. It costs about $8.00 for 1 h. $96.27 is held, enough to run until day 1, 21:01 and to stop."
         ),
     ]

@@ -183,7 +183,7 @@ def draw_plan(planned: dict[str, Any]) -> None:
         then = f"move to {then}" if then else "be queued again"
         click.echo(safe(f"{job} would stop and {then}. {effect['reason']['says']}"))
     click.echo(f"Run time {span(planned['expected_run_ms'])}, {known}.")
-    columns = ["offer", "term", "GPU", "wait", "start", "run", "cost", "with delay", "held at first", "losses"]
+    columns = ["offer", "term", "GPU", "wait", "start", "run", "cost", "with delay", "held at first", "preemptions"]
     rows = [_choice(choice, currency) for choice in planned["choices"]]
     table("Offers", [*columns, "caps", "now"], rows, "No offer may run it.")
     if planned["excluded"]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.core.model import reasons as r
-from penstock.core.units import GB, HOUR, MOST_MONEY, NEVER, PERMILLE, Instant, Millis, Money
+from penstock.core.units import GB, HOUR, MINUTE, MOST_MONEY, NEVER, PERMILLE, Instant, Millis, Money
 from penstock.core.values import value
 from penstock.formatting import are, count, duration, instant, money, were
 
@@ -77,7 +77,7 @@ def wait_worth(why: r.WaitWorth, say: Say) -> str:
     due = f" To meet its deadline it must burst by {instant(why.leave_at)}." if why.leave_at else ""
     return (
         f"{_queued(why.patience_ms, say)}: {_too_few(why.free_gpus)}, {ahead}{say.age}.{_forecast(why, say)} "
-        f"{_bursting(why.cost, why.expected_run_ms, say)}; {_as_delay(why, say)}.{due}"
+        f"{_bursting(why.cost, why.expected_run_ms, say)}{_as_delay(why, say)}.{due}"
     )
 
 
@@ -87,8 +87,9 @@ def _bursting(cost: Money, run_ms: Millis, say: Say) -> str:
 
 
 def _queued(patience_ms: Millis, say: Say) -> str:
-    """Patience counts from submission, so the instant is named, too."""
-    return f"Queued for up to {duration(patience_ms)}" + (f", {say.until}" if say.until else "")
+    """Patience counts from submission, so the instant is named, too: by its minute, where that says more."""
+    until = f", {say.until}" if say.until and patience_ms >= MINUTE else ""
+    return f"Queued for up to {duration(patience_ms)}{until}"
 
 
 def _too_few(free_gpus: int) -> str:
@@ -111,15 +112,13 @@ def _forecast(why: r.WaitWorth, say: Say) -> str:
 def _as_delay(why: r.WaitWorth | r.NotWorthWaiting, say: Say) -> str:
     """The burst's price as time in the queue. The policy's longest wait or a deadline may limit it."""
     if not why.value_per_hour:
-        return f"delay costs nothing, and the longest wait is {duration(why.patience_ms)}"
+        return f"; delay costs nothing, and the longest wait is {duration(why.patience_ms)}"
     plain_ms = why.cost * HOUR // why.value_per_hour
     dearer = why.dearer_permille if isinstance(why, r.WaitWorth) else why.patience_ms * PERMILLE // max(1, plain_ms)
-    weighted = (
-        f" and with money counted {dearer / PERMILLE:.2f} times for the month's budget" if dearer > PERMILLE else ""
-    )
+    weighted = f", with money counted {dearer / PERMILLE:.2f} times for the month's budget" if dearer > PERMILLE else ""
     worth_ms = plain_ms * max(PERMILLE, dearer) // PERMILLE
     limited = f"; it may wait {duration(why.patience_ms)}" if duration(why.patience_ms) != duration(worth_ms) else ""
-    return f"at {say.cash(why.value_per_hour)}/h{weighted}, {duration(worth_ms)} of delay cost as much{limited}"
+    return f", as much as {duration(worth_ms)} of delay at {say.cash(why.value_per_hour)}/h{weighted}{limited}"
 
 
 def only_owned(why: r.OnlyOwned, say: Say) -> str:
@@ -165,12 +164,12 @@ def patience_over(why: r.PatienceOver, say: Say) -> str:
 
 def not_worth_waiting(why: r.NotWorthWaiting, say: Say) -> str:
     soon = why.soonest_ms and not why.failed_at
-    soonest = f" (earliest start in {duration(why.soonest_ms)})" if soon else ""
+    soonest = f" (free in {duration(why.soonest_ms)} at best)" if soon else ""
     queued = f"; it was queued for {duration(why.waited_ms)}" if why.waited_ms else ""
     due = f" To meet its deadline it had to burst by {instant(why.leave_at)}." if why.leave_at else ""
     return (
         f"{_why_not_owned(why)}{soonest}{queued}. It costs about "
-        f"{say.cash(why.cost)} for {duration(why.expected_run_ms)}; {_as_delay(why, say)}{_runner_up(why, say)}.{due}"
+        f"{say.cash(why.cost)} for {duration(why.expected_run_ms)}{_as_delay(why, say)}{_runner_up(why, say)}.{due}"
         + _passed_over(why)
     )
 

@@ -73,10 +73,11 @@ class StoryTeller:
             case e.WaitPromised() | e.JobRefused() | e.JobFailed():
                 self._say(event.at, self.sentence(event.because, getattr(event, "until_at", NEVER)))
             case e.StartPromised():
+                went = self._where(event)
                 self.attempts[event.attempt] = event
                 for hold in (*(ask.hold for ask in event.nodes), *([event.hold] if event.hold else [])):
                     self.holds[hold.id] = sum(part.amount for part in hold.parts)
-                self._say(event.at, f"{self._where(event)} {self.sentence(event.because)}{self._held(event)}")
+                self._say(event.at, f"{went} {self.sentence(event.because)}{self._held(event)}")
             case e.ClusterPromised():
                 self._say(event.at, f"Site {event.site} gets a cluster. {self.sentence(event.because)}")
             case e.PayerChanged(hold=hold):  # its start, which comes next, says why
@@ -109,7 +110,7 @@ class StoryTeller:
         verb = f"Joins node {event.joins} of" if event.joins else "Bursts to" if event.rented else "Starts on"
         if event.joins in self.holds:
             verb = f"Takes warm node {event.joins} of"
-        again = " again" if len(self.attempts) > 1 else ""
+        again = " again" if event.offer in {earlier.offer for earlier in self.attempts.values()} else ""
         wide = f" with {count(event.width, 'GPU')}" if event.width > 1 else ""
         first = f", after a copy of {', '.join(event.copies)}" if event.copies else ""
         return f"{verb} {event.offer}{again}{wide}{first}."
@@ -144,8 +145,12 @@ class StoryTeller:
             case e.AttemptRefused(obstacle="", shortage=shortage, words=words):
                 why = f": {as_sentence(words)}" if shortage else " after all."
                 self._say(event.at, f"{self.attempts[event.attempt].offer} had no capacity{why}")
-            case e.StopPromised():
-                self._say(event.at, f"Stopping. {self.sentence(event.because)}")
+            case e.StopPromised(attempt=attempt, because=because):
+                latest = next(reversed(self.attempts.values()))
+                if (latest.at, latest.because) == (event.at, because):  # a move: its start has said why
+                    self._say(event.at, f"Stops on {self.attempts[attempt].offer} first.")
+                else:
+                    self._say(event.at, f"Stopping. {self.sentence(because)}")
 
     def _about_node(self, event: e.NodeRefused) -> None:
         """Once for a gang whose nodes are refused in the same words."""
