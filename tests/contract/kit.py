@@ -84,7 +84,11 @@ class Watch:
             for fact in self.said:
                 if isinstance(fact, kind) and about in (getattr(fact, "attempt", None), getattr(fact, "node", None)):
                     return fact
-            await self.news.wait()
+            try:
+                await self.news.wait()
+            except asyncio.CancelledError as given_up:
+                given_up.add_note(f"No {kind.__name__} of {about} was said, only {self.said}")
+                raise
 
     async def start(self, job: str, number: int = 1, **more: Any) -> str:
         ask = start(job, number, **more)
