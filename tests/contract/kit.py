@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -22,7 +22,7 @@ from penstock.core.model.types import JobSpec, NodeShape, Offer, Site
 from penstock.core.units import NEVER, SECOND, Instant, Millis
 from penstock.data.checkpoints import FolderStore, NoStore, Store
 from penstock.devcluster import cluster_api, karpenter
-from penstock.drivers.driver import BaseDriver, SeenAttempt, Work
+from penstock.drivers.driver import BaseDriver, SeenAttempt, Unreachable, Work
 from penstock.drivers.kubernetes.connection import KubernetesSettings
 from penstock.drivers.kubernetes.driver import KubernetesDriver
 from penstock.drivers.local.driver import LocalDriver
@@ -94,6 +94,13 @@ class Watch:
         ask = start(job, number, **more)
         await self.driver.start(ask, self.work(job))
         return ask.attempt
+
+    async def set_deadline(self, attempt: str, at: Instant) -> Instant:
+        """Asked again as the control plane does: whoever writes to the Job at the same time makes this one fail."""
+        while True:
+            with suppress(Unreachable):
+                return await self.driver.set_deadline(attempt, at)
+            await asyncio.sleep(0.1)
 
     async def sees(self, attempt: str) -> SeenAttempt | None:
         return next((one for one in (await self.driver.look()).attempts if one.attempt == attempt), None)

@@ -171,7 +171,7 @@ async def test_a_site_refuses_an_offer_that_it_does_not_have(ground: Ground) -> 
 async def test_a_deadline_holds_while_the_control_plane_is_dead(ground: Ground) -> None:
     async with opened(ground) as lab:
         await lab.start("long", offer="lab/pods", deadline_at=ground.clock() + HOUR)
-        await lab.driver.set_deadline("long.1", ground.clock() + 1000)
+        await lab.set_deadline("long.1", ground.clock() + 1000)
     async with opened(ground) as lab:
         await lab.hears(e.AttemptStopped, "long.1")
 
@@ -181,7 +181,7 @@ async def test_a_deadline_can_be_moved_earlier(ground: Ground) -> None:
     async with opened(ground) as lab:
         await lab.start("long", offer="lab/pods", deadline_at=ground.clock() + HOUR)
         sooner = ground.clock() + 100
-        assert await lab.driver.set_deadline("long.1", sooner) == sooner
+        assert await lab.set_deadline("long.1", sooner) == sooner
         await lab.hears(e.AttemptStopped, "long.1")
 
 
@@ -191,7 +191,7 @@ async def test_a_deadline_can_be_moved_later_before_it_passes(ground: Ground) ->
         first = ground.clock() + 40_000
         await lab.start("long", offer="lab/pods", deadline_at=first)
         later = ground.clock() + HOUR
-        assert await lab.driver.set_deadline("long.1", later) == later
+        assert await lab.set_deadline("long.1", later) == later
         seen = await lab.sees("long.1")
         assert seen is not None
         assert (seen.phase, seen.deadline_at) == ("running", later)
