@@ -23,7 +23,7 @@ os.environ["PENSTOCK_FROZEN"] = "1"
 
 REQUIRE_ALL = os.environ.get("PENSTOCK_REQUIRE_ALL") == "1"
 LONGEST_S = 900  #: of one test, with whatever it builds first; nothing takes half of it, unless others want the machine
-pytest_plugins = ["tests.once", "tests.together", "tests.turns"]
+pytest_plugins = ["tests.kueue_cluster", "tests.once", "tests.together", "tests.turns"]
 
 # Deadlines and speed checks are off: how fast a shared machine is today is not what these tests are about.
 settings.register_profile(

@@ -9,7 +9,7 @@ from tests.conftest import ROOT
 from tests.together import TOGETHER
 
 #: Fixtures that a worker starts for itself.
-DEAR = re.compile(r'scope="module"|\bown_bed\b|\btwo_clusters\b|\breal_bed\b')
+DEAR = re.compile(r'scope="module"|\bown_bed\b|\btwo_clusters\b|\breal_bed\b|\bwith_quota\b')
 #: Those whose fixture costs little, or that have one test with it.
 CHEAP = {
     "tests/faults/test_kill_kube.py",

@@ -20,6 +20,11 @@ SHARED: Final = {
         "tests/front/test_manifests.py",
         "tests/front/uninstall/test_restore_jobs.py",
     ),
+    "one cluster with Kueue": (
+        "tests/devcluster/test_kueue.py",
+        "tests/drivers/test_kueue.py",
+        "tests/front/test_kueue.py",
+    ),
     "two clusters with real pods, whose GPUs each test wants for itself": (
         "tests/deploy/test_installed.py",
         "tests/devcluster/test_kubelet_nodes.py",

@@ -2,7 +2,7 @@
 back is said to wait at the site."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 
 from penstock.core.model.types import NodeShape, Offer, Site
 from penstock.data.checkpoints import NoStore
-from penstock.devcluster import ClusterGroup, ClusterPlan, DevCluster, NodePlan, kueue, programs
+from penstock.devcluster import DevCluster, kueue, programs
 from penstock.drivers.driver import Driver
 from penstock.drivers.kubernetes.connection import KubernetesSettings
 from penstock.drivers.kubernetes.driver import KubernetesDriver
@@ -41,28 +41,17 @@ class AtHome(Penstock):
         return {"lab": KubernetesDriver(*made, lambda: connect(access), settings)}
 
 
-@pytest.fixture
-def queued(tmp_path: Path) -> Iterator[tuple[DevCluster, str]]:
-    """Sixteen GPUs, of which Kueue gives out eight; every Job of the namespace goes through it."""
-    with ClusterGroup(tmp_path / "bed", [ClusterPlan("lab", (NodePlan(2, gpus=8),), kueue=True)]) as bed:
-        cluster = bed.cluster("lab")
-        namespace = cluster.new_namespace()
-        cluster.apply(*kueue.queue("team", namespace, gpus=8))
-        cluster.kubectl("-n", namespace, "wait", "localqueue/default", "--for=condition=Active", "--timeout=55s")
-        yield cluster, namespace
-
-
-def reserved(cluster: DevCluster) -> tuple[int, str]:
+def reserved(cluster: DevCluster, queue: str) -> tuple[int, str]:
     """Workloads with quota, and their GPUs."""
-    status = cluster.get("clusterqueue/team")["status"]
+    status = cluster.get(f"clusterqueue/{queue}")["status"]
     counted = {resource["name"]: resource["total"] for resource in status["flavorsReservation"][0]["resources"]}
     return status["reservingWorkloads"], counted["nvidia.com/gpu"]
 
 
-async def until_reserved(cluster: DevCluster, wanted: tuple[int, str]) -> None:
+async def until_reserved(cluster: DevCluster, queue: str, wanted: tuple[int, str]) -> None:
     """Kueue counts a moment after it lets somebody in."""
     async with asyncio.timeout(60):
-        while reserved(cluster) != wanted:
+        while reserved(cluster, queue) != wanted:
             await asyncio.sleep(0.1)
 
 
@@ -76,22 +65,22 @@ def runs(name: str, delay: str) -> Json:
 @pytest.mark.skipif(not programs.are_available(), reason=Part.KUBERNETES)
 @pytest.mark.skipif(not kueue.is_available(), reason=Part.KUEUE)
 def test_a_home_job_reserves_no_quota_what_runs_is_counted_once_and_what_is_held_back_waits_at_the_site(
-    queued: tuple[DevCluster, str], tmp_path: Path
+    kueue_cluster: DevCluster, with_quota: Callable[[int], str], tmp_path: Path
 ) -> None:
-    cluster, namespace = queued
+    cluster, namespace = kueue_cluster, with_quota(8)
 
     async def tell() -> None:
         async with AtHome(cluster, namespace, tmp_path) as here:
             here.apply(defaulting.as_home_job(runs("a", "12s")))
             await here.shows("a", running)
-            await until_reserved(cluster, (1, "8"))  # by what runs, and not by the home Job
+            await until_reserved(cluster, namespace, (1, "8"))  # by what runs, and not by the home Job
             here.apply(runs("b", "1s"))  # as it is: Kueue gives it the queue `default`, and holds it back
             await here.says("b", "QueuedAtSite")
             waits = "Queued at site lab: its queue there holds it back until there is quota for it."
             assert waits in here.why("j1")
             shown = detail_of(here.plane, here.reader, Token("", "", "admin"), "j1")
             assert shown.waits.startswith("queued at site lab: ")
-            assert reserved(cluster) == (1, "8")
+            assert reserved(cluster, namespace) == (1, "8")
             await here.shows("a", complete)
             job = await here.shows("b", complete)
             assert job["metadata"]["annotations"][beside.MEANT] == "default"
