@@ -191,9 +191,11 @@ async def test_a_node_that_was_just_asked_for_is_not_judged_by_an_earlier_machin
             cluster_api.set_machine(managing.api, "a100", namespace, refused=None)
             nodes.refused_seconds = 0.0
             asked = asyncio.create_task(nodes.ask(launch(WARM, deadline_at=later)))
-            made = await node_of_machine(managing, namespace)
+            made = asyncio.create_task(node_of_machine(managing, namespace))
+            await asyncio.wait([asked, made], return_when=asyncio.FIRST_COMPLETED)
+            assert not asked.done(), asked
         await asked
-        assert [node["metadata"]["name"] for node in nodes.nodes_of(name_of(ground, WARM))] == [made]
+        assert [node["metadata"]["name"] for node in nodes.nodes_of(name_of(ground, WARM))] == [await made]
         await nodes.release(WARM)
 
 
