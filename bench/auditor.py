@@ -39,6 +39,7 @@ class Auditor:
         self.found: dict[str, list[str]] = {name: [] for name in COUNTED}
         self.first = ""  #: what was found first: what a mistake does, and not what follows from it
         self.promised_at: dict[str, Instant] = {}
+        self.nodes: dict[str, frozenset[str]] = {}  #: by attempt: the rented nodes that it was promised
         self.over_at: dict[str, Instant] = {}
         self.charged: dict[str, Money] = {}
         self.holds: dict[str, Lease] = {}
@@ -76,9 +77,12 @@ class Auditor:
         match event:
             case e.StartPromised():
                 self.promised_at.setdefault(event.attempt, event.at)
+                self.nodes[event.attempt] = frozenset([*(ask.node for ask in event.nodes), event.joins]) - {""}
             case e.AttemptEnded() | e.AttemptStopped() | e.AttemptLost():
                 self.losses += isinstance(event, e.AttemptLost) and event.attempt not in self.over_at
                 self.over_at.setdefault(event.attempt, event.at)
+            case e.PayerChanged():
+                self._charge(event.node, event.charged)
             case e.LeaseRenewed():
                 self.renewals += 1
                 self._charge(event.hold, event.charged)

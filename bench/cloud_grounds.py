@@ -35,11 +35,13 @@ sites:
 {offers}
 """
 OFFER: Final = """\
-      - {{name: {name}, term: on_demand, gpu: A100, gpus_per_node: 8, nodes: {nodes}, start: 2s, billing_step: 1s,
-         kill: {kill_s}s, price: {{per: gpu_hour, list: {price}}}, rent: {{{rent}}}}}
+      - {{name: {name}, term: on_demand, gpu: A100, gpus_per_node: {gpus}, nodes: {nodes}, start: 2s, billing_step: 1s,
+         kill: {kill_s}s, price: {{per: gpu_hour, list: {price}}}, rent: {{{rent}}}{more}}}
 """
-#: Name, how many, price. `blind` is the cheapest, so that it is tried; its nodes never show a GPU.
-OFFERS: Final = (("blind", 1, 30), ("a100", 2, 36), ("spare", 2, 90))
+WARM: Final = "warm"
+#: Name, how many, price. `blind` is the cheapest, so that it is tried; its nodes never show a GPU. One of `warm` is
+#: kept ready, and jobs with half of a node's GPUs take it.
+OFFERS: Final = (("blind", 1, 30), (WARM, 2, 33), ("a100", 2, 36), ("spare", 2, 90))
 
 
 class CloudGround(ABC):
@@ -55,7 +57,15 @@ class CloudGround(ABC):
             cluster.new_namespace(name)
         self.prepare()
         offers = "".join(
-            OFFER.format(name=name, nodes=nodes, price=price, kill_s=self.kill_ms // 1000, rent=self.rent(name))
+            OFFER.format(
+                name=name,
+                nodes=nodes,
+                gpus=4 if name == WARM else 8,
+                price=price,
+                kill_s=self.kill_ms // 1000,
+                rent=self.rent(name),
+                more=', warm: {nodes: 1, budget: "team:rich"}' if name == WARM else "",
+            )
             for name, nodes, price in OFFERS
         )
         proxied = folder / "proxied.kubeconfig"
@@ -89,7 +99,7 @@ class KarpenterGround(CloudGround):
     plan = ClusterPlan("cloud", karpenter=True)
     kind = NODE_CLAIMS
     kill_ms = 20_000
-    types: Final = {"blind": "a100-blind", "a100": "a100-8x", "spare": "h100-8x"}
+    types: Final = {"blind": "a100-blind", WARM: "a100-8x", "a100": "a100-8x", "spare": "h100-8x"}
 
     def prepare(self) -> None:
         self.cluster.apply(*(karpenter.node_class(name) for name, *_ in OFFERS))
@@ -125,7 +135,7 @@ class ClusterApiGround(CloudGround):
     kind = MACHINE_DEPLOYMENTS
     namespace = "machines"
     kill_ms = 60_000
-    gpus: Final = {"blind": 0, "a100": 8, "spare": 8}
+    gpus: Final = {"blind": 0, WARM: 4, "a100": 8, "spare": 8}
 
     def prepare(self) -> None:
         self.cluster.new_namespace(self.namespace)

@@ -29,6 +29,7 @@ from bench.kube_mistakes import MISSING_MS, VERBS, _put, hurry
 from bench.mistakes import Points, around, named
 from penstock.capacity import cluster_api, cluster_nodes, contract, karpenter, machine_deployment, nodeclaim
 from penstock.config import offers
+from penstock.core.decide import ahead
 from penstock.drivers import driver
 from penstock.journal.writer import JournalWriter
 from penstock.kube import annotations, errors
@@ -43,8 +44,11 @@ NEVER_READY_MS: Final = {"karpenter": 8_000, "cluster_api": 25_000}  #: instead 
 PROBE_MS: Final = 10_000  #: as usual: behind this proxy a site is slow, and that is not what is tried here
 REFUSED_S: Final = 5.0  #: instead of a minute
 TAKEN_MS: Final = 8_000  #: instead of an hour: how long an offer is closed where a name is taken
+WARM_MS: Final = 60_000  #: instead of hours: how long a warm node lives, or its lease is
 RENTED: Final = (NODE_CLAIMS, MACHINE_DEPLOYMENTS)
 CUT: Final = (JOBS, *RENTED)
+#: Of `ahead`, also where its decisions are decided again.
+WARM_LEASES: Final = {"LIFE_MS": WARM_MS, "LEASE_MS": WARM_MS}
 #: What a mistake is put into.
 RENTS: Final[dict[str, type[cluster_nodes.ClusterNodes]]] = {
     "karpenter": karpenter.KarpenterNodes,
@@ -63,6 +67,7 @@ def main() -> int:
     _put(cluster_api.ClusterApiNodes, refused_seconds=REFUSED_S)
     _put(site_probe, MOST_MS=PROBE_MS)
     _put(driver, REFUSED_MS=TAKEN_MS)
+    _put(ahead, **WARM_LEASES)
     _put(cluster_nodes.ClusterNodes, late_seconds=KEPT_S + 1)
     _put(recover, MISSING_MS=max(MISSING_MS, int(float(said("PENSTOCK_BENCH_LATE", "5")) * 1000) + SPARE_MS))
     put_points(points)

@@ -43,10 +43,10 @@ class Snapshots:
         while len(self.taken) > 1 and self.taken[1][0] < now - keep_s:
             self.taken.popleft()
 
-    def at(self, instant: float) -> bytes | None:
-        """As it was then, or when somebody looked first; None: nobody has."""
-        earlier = [body for taken_at, body in self.taken if taken_at <= instant]
-        return earlier[-1] if earlier else self.taken[0][1] if self.taken else None
+    def at(self, instant: float) -> tuple[float, bytes] | None:
+        """As it was then, or when somebody looked first, and when that was; None: nobody has."""
+        earlier = [snapshot for snapshot in self.taken if snapshot[0] <= instant]
+        return earlier[-1] if earlier else self.taken[0] if self.taken else None
 
 
 class CloudProxy:
@@ -61,6 +61,7 @@ class CloudProxy:
         self.lost_questions = self.lost_answers = self.kept = self.old_lists = 0
         self.owes_a_loss = True  #: the answer to the first create is lost: a short run has one, too
         self.lateness = 2.0
+        self.oldest_s = 0.0  #: the greatest age of a list that somebody was shown
         self.tasks: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
@@ -180,10 +181,13 @@ class CloudProxy:
 
     def _old_list(self, request: web.Request) -> bytes | None:
         snapshots = self.lists.setdefault(request.raw_path, Snapshots())
-        snapshots.wanted_at = time.monotonic()
-        old = snapshots.at(time.monotonic() - self.lateness)
-        self.old_lists += old is not None
-        return old
+        snapshots.wanted_at = now = time.monotonic()
+        old = snapshots.at(now - self.lateness)
+        if old is None:
+            return None
+        self.old_lists += 1
+        self.oldest_s = max(self.oldest_s, now - old[0])
+        return old[1]
 
     async def _watch_lists(self) -> None:
         draw_at = 0.0

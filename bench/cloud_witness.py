@@ -7,19 +7,20 @@ Journal, then cluster, then journal: only what no order of the two explains is a
 """
 
 import re
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from bench.auditor import Auditor
 from bench.cloud_grounds import CloudGround
-from bench.kube_witness import Witness
+from bench.kube_witness import PodLife, Witness
 from penstock.core.fold.ledger import Lease
 from penstock.core.units import Instant
 from penstock.drivers.kubernetes.scaling import POOL_LABEL
 from penstock.kube import annotations
-from penstock.kube.client import NODES, Cluster
+from penstock.kube.client import NODES, Cluster, Kind
 
 #: A claim counts from its creation, in whole seconds, and a request may be late by one.
 TOLERANCE_MS: Final = 3_000
@@ -51,12 +52,14 @@ class Books:
     leases: dict[str, Lease]
     known: frozenset[str]
     settled: dict[str, Instant]
+    warm: frozenset[str] = frozenset()  #: nodes that a pool keeps ready
 
     @classmethod
     def of(cls, auditor: Auditor) -> "Books":
         auditor.follow()
-        leases = dict(auditor.engine.state.ledger.leases)
-        return cls(leases, frozenset(auditor.holds), dict(auditor.settled))
+        state = auditor.engine.state
+        warm = [node for node in state.warm.nodes if state.nodes[node].phase == "idle"]
+        return cls(dict(state.ledger.leases), frozenset(auditor.holds), dict(auditor.settled), frozenset(warm))
 
 
 class CloudWitness(Witness):
@@ -70,6 +73,8 @@ class CloudWitness(Witness):
         self.there_s: dict[str, float] = {}  #: how long each of them was there
         self.strangers: set[str] = set()  #: names of claims that are nobody's of ours, made by the bench
         self.most = 0  #: nodes at once
+        self.taken: set[str] = set()  #: nodes that the bench took away
+        self.node_ids: dict[str, str] = {}  #: by Node: the rented node that it is
 
     async def ask(
         self, cluster: Cluster, ground: CloudGround, auditor: Auditor, now_s: float
@@ -82,7 +87,15 @@ class CloudWitness(Witness):
         self.seen |= {one.uid: one for one in there}
         self.most = max(self.most, sum(one.kind == "claim" for one in there))
         unpaid = self._unpaid(there, before, after, now_s)
-        return iter([*_twice(there), *_marks(there), *unpaid, *_ends(there, after)])
+        vanished = _vanished(there, before, after, self.taken, int(time.time() * 1000))
+        misplaced = _misplaced(self.pods.values(), self.node_ids, auditor.nodes)
+        return iter([*_twice(there), *_marks(there), *unpaid, *_ends(there, after), *vanished, *misplaced])
+
+    def hear(self, kind: Kind, what: str, obj: Json) -> None:
+        super().hear(kind, what, obj)
+        node = (obj["metadata"].get("annotations") or {}).get(annotations.NODE_ID, "")
+        if kind is NODES and node:
+            self.node_ids[obj["metadata"]["name"]] = node
 
     async def ask_strangers(self, cluster: Cluster, ground: CloudGround) -> Iterator[tuple[str, str]]:
         """Those that were there when the question left."""
@@ -121,6 +134,27 @@ def _adopted(strangers: Iterable[str], claims: Iterable[Json]) -> Iterator[tuple
     stay = {claim["metadata"]["name"] for claim in claims if "deletionTimestamp" not in claim["metadata"]}
     for name in sorted(set(strangers) - stay):
         yield "lost", f"claim {name} is somebody else's, and was adopted: it was told to go"
+
+
+def _vanished(
+    there: Iterable[Rented], before: Books, after: Books, taken: Collection[str], now: Instant
+) -> Iterator[tuple[str, str]]:
+    """A node that a pool keeps ready, and pays for, stays until its end, unless the bench took it away."""
+    claimed = {one.node for one in there if one.kind == "claim"}
+    for node in sorted((before.warm & after.warm) - claimed - set(taken)):
+        if now < after.leases[node].deadline_at - TOLERANCE_MS:
+            yield "lost", f"{node} is kept warm and paid for, and its claim is gone"
+
+
+def _misplaced(
+    pods: Iterable[PodLife], node_ids: Mapping[str, str], promised: Mapping[str, frozenset[str]]
+) -> Iterator[tuple[str, str]]:
+    """A pod runs on a node that its attempt was promised, and pays for."""
+    for pod in pods:
+        node = node_ids.get(pod.node, "")
+        if node and pod.attempt in promised and node not in promised[pod.attempt]:
+            wanted = ", ".join(sorted(promised[pod.attempt])) or "none"
+            yield "lost", f"a pod of {pod.attempt} is on {node}, and it was promised {wanted}"
 
 
 def _marks(there: Iterable[Rented]) -> Iterator[tuple[str, str]]:

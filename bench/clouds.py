@@ -98,7 +98,7 @@ def _by_cluster_api(cluster: DevCluster) -> BenchWay:
 
     def by_hand(ask: LaunchNode) -> Obj:
         there = connect(Access(str(cluster.kubeconfig))).time_there
-        return machine_deployment(pool[1], ask, OFFER, place, "bare", deadline_marks(ask.deadline_at, 0, there))
+        return machine_deployment(pool[1], ask, OFFER, place, "bare", 0, deadline_marks(ask.deadline_at, 0, there))
 
     return BenchWay(MACHINE_DEPLOYMENTS, namespace, place, ClusterApiNodes, by_hand)
 

@@ -11,7 +11,9 @@ Two real `penstock up --stand-by` on one PostgreSQL journal, in front of a clust
 the standby or both are ended by SIGKILL, or stopped for a while and sent on. Between them and the cluster is a proxy
 (`bench.cloud_proxy`): requests about claims are late, kept for a while, or lost, or their answer is, and lists are old.
 Now and then the cloud has no nodes left, a node never shows its GPUs, one is taken away, or a claim appears that has
-our marks and is not in the journal. A `CloudWitness` asks all the time whether anything is alive without an open hold.
+our marks and is not in the journal. One node is kept warm, and must be there and be paid for until the end. A
+`CloudWitness` asks all the time whether anything is alive without an open hold, whether the warm node stays, and
+whether pods are on the nodes that were promised.
 In the end both die for good while nodes are busy with pods that may not be evicted: all must be gone by deadline and
 `kill`, and cost no more than is held. With `--mutate` each seeded mistake takes a run of its own, which must find it.
 """
@@ -22,22 +24,25 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 from bench import kill_command, kill_kube
 from bench.auditor import COUNTED, Auditor
 from bench.cloud_grounds import GROUNDS, CloudGround, way
-from bench.cloud_mistakes import mistakes_of
+from bench.cloud_mistakes import WARM_LEASES, mistakes_of
 from bench.cloud_proxy import CloudProxy
-from bench.cloud_witness import CloudWitness, rented
+from bench.cloud_witness import CloudWitness, Rented, rented
 from bench.kill import where_of
 from bench.kube_load import Load
 from bench.pair import LABEL, Brain, home_job, leader
 from penstock.capacity.contract import object_name
-from penstock.core.units import cost_of, step_up
+from penstock.core.decide import ahead
+from penstock.core.ids import is_ahead
+from penstock.core.units import Instant, cost_of, step_up
 from penstock.devcluster import ClusterGroup
 from penstock.devcluster.plan import GPU
 from penstock.kube import annotations
@@ -62,6 +67,8 @@ def main() -> int:
 def run(kills: int, seed: int, mistake: str = "", *, to_the_end: bool = True) -> "CloudRun":
     """With a mistake it ends as soon as something is found. `to_the_end`: in the end both die for good."""
     with ExitStack() as stack:
+        for name, lasts_ms in WARM_LEASES.items():  # decisions are decided again here
+            stack.enter_context(patch.object(ahead, name, lasts_ms))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-kill-clouds-")))
         kind = GROUNDS[way()]
         bed = stack.enter_context(ClusterGroup(folder / "bed", [kind.plan]))
@@ -135,7 +142,9 @@ class CloudLoad(Load):
         there = [one for one in there if one.name not in self.witness.planted]
         if there:
             self.reclaimed += 1
-            await ground.take(self.cloud, self.chance.choice(there).name)
+            unlucky = self.chance.choice(there)
+            self.witness.taken.add(unlucky.node)
+            await ground.take(self.cloud, unlucky.name)
 
     async def drain_all(self) -> None:
         await self._take_one()
@@ -199,6 +208,8 @@ class CloudRun(kill_kube.Run):
         self.rents = ground
         self.bill = self.exposure = 0
         self.led_s = 0.0  #: how long somebody led, and was not stopped
+        self.there: set[str] = set()  #: rented nodes, at the last look
+        self.there_until: dict[str, Instant] = {}  #: when each was seen last, or missed first
         self.dead_s = 0.0  #: how long after their deadline the last of the dead brains' nodes went
 
     async def tell(self, kills: int, to_the_end: bool = True) -> None:
@@ -271,24 +282,54 @@ class CloudRun(kill_kube.Run):
         for name in self.load.poor:
             if not self.load.has_ended(name):
                 await self.load._delete(name)
-        await super()._until_all_ended()
+        with suppress(TimeoutError):  # of a pool there is always news
+            async with asyncio.timeout(3 * self.patience_s):
+                await super()._until_all_ended()
+
+    def _held(self) -> list[str]:
+        """But what a pool keeps, or gives back, until it should be gone."""
+        leases, now = self.auditor.engine.state.ledger.leases, time.time() * 1000
+        late = self.rents.kill_ms + self.patience_s * 1000
+        return [name for name, lease in leases.items() if not is_ahead(name) or now > lease.deadline_at + late]
 
     async def _ask_in_the_end(self) -> None:
         """Orphans have as long as while Jobs came, and the witness says so."""
         await super()._ask_in_the_end()
-        for one in await self._left(60, but=self.witness.planted):
+        for one in await self._left(60, lambda one: self._is_paid_warm(one) or one.name in self.witness.planted):
             self.auditor.finds("lost", f"{one} is left")
-        for one in await self._left(self.witness.limit_s):
+        for one in await self._left(self.witness.limit_s, self._is_paid_warm):
             self.auditor.finds("lost", f"{one} is left, and was not swept")
+        await self._ask_warm()
 
-    async def _left(self, wait_s: float, but: Collection[str] = ()) -> list[str]:
-        """Names of all that is still rented after so long, at most. `but`: beside these."""
-        until = time.monotonic() + wait_s
-        while there := [one for one in await rented(self.cloud, self.rents) if one.name not in but]:
+    def _is_paid_warm(self, one: Rented) -> bool:
+        return is_ahead(one.node) and one.node in self.auditor.engine.state.ledger.leases
+
+    async def _ask_warm(self) -> None:
+        """The pool has its node: ready, there and paid for."""
+        until = time.monotonic() + self.patience_s + self.witness.limit_s
+        while True:
+            self.auditor.follow()
+            state = self.auditor.engine.state
+            ready = {name for name in state.warm.nodes if state.nodes[name].phase == "idle"} & set(state.ledger.leases)
+            if ready & {one.node for one in await rented(self.cloud, self.rents) if one.kind == "claim"}:
+                return
             if time.monotonic() > until:
-                return [f"{one.kind} {one.name} of {one.node}" for one in there]
+                self.auditor.finds("lost", f"no node is kept warm: the pool has {list(state.warm.nodes)}")
+                return
             await asyncio.sleep(0.5)
-        return []
+
+    async def _left(self, wait_s: float, may: Callable[[Rented], bool] = lambda _: False) -> list[str]:
+        """Names of all that is still rented after so long, at most. `may`: these may be."""
+        until = time.monotonic() + wait_s
+        while True:
+            there, now = await rented(self.cloud, self.rents), int(time.time() * 1000)
+            for node in {one.node for one in there} | self.there:
+                self.there_until[node] = now
+            self.there = {one.node for one in there}
+            left = [one for one in there if not may(one)]
+            if not left or time.monotonic() > until:
+                return [f"{one.kind} {one.name} of {one.node}" for one in left]
+            await asyncio.sleep(0.5)
 
     async def _die_for_good(self) -> None:
         """While nodes are busy with pods that may not be evicted."""
@@ -314,7 +355,7 @@ class CloudRun(kill_kube.Run):
         for one in await self._left(most_s):
             self.auditor.finds("over_cap", f"nobody is there, and {one} is left after its deadline and `kill`")
         self.dead_s = time.time() - ends_at / 1000
-        self._compare_bill(int(time.time() * 1000))
+        self._compare_bill()
 
     async def _stay_everywhere(self) -> int:
         """A pod on each node that no Job's deadline ends: only the provider's own bound on a drain does. It tolerates
@@ -332,10 +373,10 @@ class CloudRun(kill_kube.Run):
             await self.cloud.create(PODS, {"metadata": meta, "spec": spec})
         return len(nodes)
 
-    def _compare_bill(self, gone_at: int) -> None:
-        """What their provider would bill until the last of them is gone, with what is held: `penstock exposure`."""
+    def _compare_bill(self) -> None:
+        """What their provider would bill until each is gone, with what is held: `penstock exposure`."""
         for name, lease in self.auditor.engine.state.ledger.leases.items():
-            terms = lease.hold.terms
+            terms, gone_at = lease.hold.terms, self.there_until.get(name, lease.opened_at)
             bill = terms.fees + cost_of(terms.price_per_hour, step_up(gone_at - lease.opened_at, terms.step_ms))
             held = lease.charged + lease.held
             self.bill, self.exposure = self.bill + bill, self.exposure + held
@@ -358,7 +399,9 @@ class CloudRun(kill_kube.Run):
             "at_once": self.witness.most, "taken_away": self.load.reclaimed, "stock_outs": self.load.stock_outs,
             "orphans": len(self.witness.planted), "orphans_there_s": _spread(self.witness.there_s.values()),
             "lost_questions": self.proxy.lost_questions, "lost_answers": self.proxy.lost_answers,
-            "kept": self.proxy.kept, "old_lists": self.proxy.old_lists,
+            "kept": self.proxy.kept, "old_lists": self.proxy.old_lists, "oldest_list_s": round(self.proxy.oldest_s, 1),
+            "warm_nodes": len({one.node for one in seen if is_ahead(one.node)}),
+            "starts_on_warm": sum(any(map(is_ahead, nodes)) for nodes in audit.nodes.values()),
             "asked": self.witness.asked, "led_s": round(self.led_s), "gone_after_deadline_s": round(self.dead_s, 1),
             "bill_of_exposure": round(self.bill / self.exposure, 3) if self.exposure else None,
             "steps": audit.engine.state.steps,

@@ -298,13 +298,12 @@ class Run:
             self.auditor.follow()
             if self.mistake and not self.auditor.clean:
                 return
-            held = self.auditor.engine.state.ledger.leases
             kept = [
                 execution
                 for execution in self.witness.executions.values()
                 if annotations.RESULT in _finalizers(execution)
             ]
-            if self.load.ended() == len(self.load.sent) and not held and not kept:
+            if self.load.ended() == len(self.load.sent) and not self._held() and not kept:
                 return
 
     async def _ask_in_the_end(self) -> None:
@@ -314,12 +313,16 @@ class Run:
         for job in self.witness.executions.values():
             if annotations.RESULT in _finalizers(job):
                 self.auditor.finds("lost", f"an execution Job is kept for ever: {brief(job)}")
-        for hold in self.auditor.engine.state.ledger.leases:
+        for hold in self._held():
             self.auditor.finds("lost", f"money is held for {hold} though all Jobs should have ended")
         for pod in self.witness.pods.values():
             if pod.over is None:
                 self.auditor.finds("doubled", f"a pod of {pod.attempt} of {pod.home} runs on")
         self.auditor.decide_again()
+
+    def _held(self) -> list[str]:
+        """What money is held for, and should not be once all Jobs have ended."""
+        return list(self.auditor.engine.state.ledger.leases)
 
     def _ask_home(self, name: str) -> None:
         life = self.witness.homes.get(name)

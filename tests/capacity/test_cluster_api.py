@@ -14,6 +14,7 @@ import pytest
 from penstock.capacity import watchman_proof
 from penstock.capacity.cluster_api import ClusterApiNodes
 from penstock.capacity.contract import SeenNode, object_name
+from penstock.capacity.machine_deployment import describe, node_name_of
 from penstock.capacity.watchman import Watchman
 from penstock.core.model import events as e
 from penstock.core.units import HOUR, MINUTE, SECOND
@@ -21,11 +22,15 @@ from penstock.devcluster import DevCluster, cluster_api
 from penstock.drivers.driver import NeverReady, NoCapacity, Refused
 from penstock.kube import annotations, manifests
 from penstock.kube.access import Access, connect
-from penstock.kube.client import MACHINE_DEPLOYMENTS
+from penstock.kube.client import MACHINE_DEPLOYMENTS, MACHINES, Obj
+from penstock.kube.informer import Informer
 from tests.awaiting import story
+from tests.capacity.behind import behind
 from tests.contract.kit import ClusterApiGround, Watch, launch, no_evictions, opened
 
 pytestmark = pytest.mark.slow
+
+WARM = "lab/nodes/w1"  #: a node that a pool asks for, ahead of any job
 
 
 @pytest.fixture
@@ -38,9 +43,20 @@ def nodes_of(lab: Watch) -> ClusterApiNodes:
     return lab.driver.capacity
 
 
+def own_caches(nodes: ClusterApiNodes) -> list[Informer]:
+    return [*nodes.deployments.values(), *nodes.machines.values()]
+
+
+def machines_of(nodes: ClusterApiNodes) -> list[Obj]:
+    return [machine for informer in nodes.machines.values() for machine in informer]
+
+
+def name_of(ground: ClusterApiGround, node: str) -> str:
+    return annotations.node_name(object_name(ground.installation, node))
+
+
 def deployment(cluster: DevCluster, ground: ClusterApiGround, node: str) -> dict[str, Any]:
-    name = annotations.node_name(object_name(ground.installation, node))
-    return cluster.api.ask("GET", MACHINE_DEPLOYMENTS.path(ground.settings.namespace, name)).body
+    return cluster.api.ask("GET", MACHINE_DEPLOYMENTS.path(ground.settings.namespace, name_of(ground, node))).body
 
 
 @contextmanager
@@ -138,6 +154,66 @@ async def test_a_node_that_is_no_use_is_given_back_at_our_own_deadline(
         with pytest.raises(NeverReady, match=f"given back after 8 s: {what}"):
             await nodes.ask(launch("a.1/n0"))
         assert await nodes.list() == ()
+
+
+async def give_back_behind_us(cluster: DevCluster, ground: ClusterApiGround, node: str) -> None:
+    """As the watchman does."""
+    path = MACHINE_DEPLOYMENTS.path(ground.settings.namespace, name_of(ground, node))
+    cluster.api.ask("DELETE", path)
+    while deployment(cluster, ground, node).get("code") != 404:
+        await asyncio.sleep(0.1)
+
+
+async def node_of_machine(cluster: DevCluster, namespace: str) -> str:
+    """The Node of the only Machine there, once core knows it."""
+    while True:
+        machines = cluster.api.ask("GET", MACHINES.path(namespace)).body["items"]
+        if len(machines) == 1 and node_name_of(machines[0]):
+            return node_name_of(machines[0])
+        await asyncio.sleep(0.1)
+
+
+@story
+async def test_a_node_that_was_just_asked_for_is_not_judged_by_an_earlier_machine_that_a_late_cache_shows(
+    ground: ClusterApiGround, managing: DevCluster
+) -> None:
+    """The deployment was deleted again at once: the cache still showed why the first of that name had no machine."""
+    namespace, later = ground.settings.namespace, ground.clock() + HOUR
+    cluster_api.set_machine(managing.api, "a100", namespace, refused="No valid host was found")
+    async with opened(ground) as lab:
+        nodes = nodes_of(lab)
+        asked = asyncio.create_task(nodes.ask(launch(WARM, deadline_at=later)))
+        while not any(describe(machine)[0] for machine in machines_of(nodes)):
+            await asyncio.sleep(0.1)
+        asked.cancel()
+        with behind(nodes, own_caches(nodes), *nodes.machines.values()):
+            await give_back_behind_us(managing, ground, WARM)
+            cluster_api.set_machine(managing.api, "a100", namespace, refused=None)
+            nodes.refused_seconds = 0.0
+            asked = asyncio.create_task(nodes.ask(launch(WARM, deadline_at=later)))
+            made = asyncio.create_task(node_of_machine(managing, namespace))
+            await asyncio.wait([asked, made], return_when=asyncio.FIRST_COMPLETED)
+            assert not asked.done(), asked
+        await asked
+        assert [node["metadata"]["name"] for node in nodes.nodes_of(name_of(ground, WARM))] == [await made]
+        await nodes.release(WARM)
+
+
+@story
+async def test_a_node_is_not_ready_because_a_late_cache_shows_that_of_an_earlier_deployment(
+    ground: ClusterApiGround, managing: DevCluster
+) -> None:
+    later = ground.clock() + HOUR
+    async with opened(ground) as lab:
+        nodes = nodes_of(lab)
+        await nodes.ask(launch(WARM, deadline_at=later))
+        with behind(nodes, own_caches(nodes), nodes.nodes):
+            await give_back_behind_us(managing, ground, WARM)
+            asked = asyncio.create_task(nodes.ask(launch(WARM, deadline_at=later)))
+            await node_of_machine(managing, ground.settings.namespace)
+            assert not asked.done()
+        await asked
+        await nodes.release(WARM)
 
 
 @story

@@ -30,6 +30,7 @@ def test_a_claim_says_whose_it_is_what_it_needs_and_when_it_ends_without_us() ->
             "annotations": {
                 "penstock.dev/node-id": "j.1/n0",
                 "penstock.dev/offer": "east/spot",
+                "penstock.dev/asked-at": str(4 * HOUR),
                 "penstock.dev/node-deadline": str(5 * HOUR),
             },
         },

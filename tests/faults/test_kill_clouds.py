@@ -7,7 +7,20 @@ import pytest
 
 from bench import cloud_mistakes, kill_clouds
 from bench.cloud_proxy import Snapshots
-from bench.cloud_witness import SWEPT_S, Books, CloudWitness, Rented, _adopted, _ends, _marks, _rented, _twice
+from bench.cloud_witness import (
+    SWEPT_S,
+    Books,
+    CloudWitness,
+    Rented,
+    _adopted,
+    _ends,
+    _marks,
+    _misplaced,
+    _rented,
+    _twice,
+    _vanished,
+)
+from bench.kube_witness import PodLife
 from penstock.core.fold.ledger import Lease
 from penstock.core.model.types import Hold, Part, Terms
 from penstock.devcluster import karpenter, programs
@@ -91,6 +104,25 @@ def test_an_end_later_than_what_is_held_or_sooner_than_what_is_counted_on_is_fou
     assert [kind for kind, _ in _ends([claim(ends_at=150_000, movable=True)], held)] == ["over_cap"]
 
 
+def test_a_node_that_is_kept_warm_stays_until_its_end_unless_the_bench_takes_it() -> None:
+    warm = Books({NODE: lease(deadline_s=130)}, frozenset([NODE]), {}, warm=frozenset([NODE]))
+    taken = Books({}, frozenset([NODE]), {})
+    assert list(_vanished([claim()], warm, warm, (), 110_000)) == []
+    found = [("lost", f"{NODE} is kept warm and paid for, and its claim is gone")]
+    assert list(_vanished([], warm, warm, (), 110_000)) == found
+    assert list(_vanished([claim(kind="Node")], warm, warm, (), 110_000)) == found
+    assert list(_vanished([], warm, taken, (), 110_000)) == []  # a job took it meanwhile, or it was given back
+    assert list(_vanished([], warm, warm, (NODE,), 110_000)) == []
+    assert list(_vanished([], warm, warm, (), 128_000)) == []
+
+
+def test_a_pod_on_another_node_than_was_promised_is_found() -> None:
+    pods = [PodLife("a", "j1.1", node="node-1"), PodLife("a", "j1.2", node="node-2"), PodLife("b", "j2.1")]
+    names, promised = {"node-1": NODE, "node-2": NODE}, {"j1.1": frozenset([NODE]), "j1.2": frozenset(["j1.2/n0"])}
+    found = [("lost", f"a pod of j1.2 is on {NODE}, and it was promised j1.2/n0")]
+    assert list(_misplaced(pods, names, promised)) == found
+
+
 def test_a_claim_of_ours_in_a_node_pool_is_found() -> None:
     assert [kind for kind, _ in _marks([claim(), claim("u2", pool="bench")])] == ["lost"]
 
@@ -150,4 +182,5 @@ def test_a_late_list_is_as_it_was_then() -> None:
     assert snapshots.at(100) is None
     for instant, body in ((1.0, b"a"), (2.0, b"b"), (9.0, b"c")):
         snapshots.add(instant, body, keep_s=5)
-    assert [snapshots.at(instant) for instant in (1.5, 2.0, 8.9, 9.0)] == [b"b", b"b", b"b", b"c"]  # "a" is too old
+    shown = [snapshots.at(instant) for instant in (1.5, 2.0, 8.9, 9.0)]
+    assert shown == [(2.0, b"b"), (2.0, b"b"), (2.0, b"b"), (9.0, b"c")]  # "a" is too old

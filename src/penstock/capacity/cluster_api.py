@@ -20,6 +20,7 @@ from penstock.capacity.cluster_nodes import (
     ClusterNodes,
     RentedMachine,
     RentingSite,
+    asked_at_of,
     deadline_of,
     index,
     label_of,
@@ -136,8 +137,9 @@ class ClusterApiNodes(ClusterNodes):
         like = await self._prepared(client, way)
 
         def deployment() -> Obj:
-            marks = deadline_marks(ask.deadline_at, self.sent_at(ask), client.time_there)
-            return machine_deployment(like, ask, offer, place, self.installation, marks)
+            now = self.sent_at(ask)
+            marks = deadline_marks(ask.deadline_at, now, client.time_there)
+            return machine_deployment(like, ask, offer, place, self.installation, now, marks)
 
         try:
             made = await client.create_when_sent(MACHINE_DEPLOYMENTS, deployment, here.namespace)
@@ -173,13 +175,13 @@ class ClusterApiNodes(ClusterNodes):
 
     def _machine(self, obj: Obj, here: ManagementNamespace) -> RentedMachine:
         """The deployment, with what its Machine says."""
-        meta = obj["metadata"]
-        machine = self._machine_of(str(meta["name"]))
+        meta, machine = obj["metadata"], self._machine_of(obj)
         words, _ = describe(machine) if machine is not None else ("", "")
         return RentedMachine(
             node=node_of(obj),
             name=str(meta["name"]),
             uid=str(meta["uid"]),
+            asked_at=asked_at_of(obj),
             age_seconds=self._age_seconds(obj, here),
             deadline_at=deadline_of(obj),
             ending="deletionTimestamp" in meta,
@@ -192,34 +194,40 @@ class ClusterApiNodes(ClusterNodes):
         made = datetime.fromisoformat(str(obj["metadata"]["creationTimestamp"]))
         return max(0.0, (self.client(here).time_there - made).total_seconds())
 
-    def _machine_of(self, name: str) -> Obj | None:
-        """Of several, one is being replaced: that which stays."""
-        of_it = self.machines_named.get(name, {}).values()
+    def _machine_of(self, deployment: Obj) -> Obj | None:
+        """Of several, one is being replaced: that which stays. One of an earlier deployment of this name is none."""
+        named = self.machines_named.get(str(deployment["metadata"]["name"]), {}).values()
+        of_it = [machine for machine in named if asked_at_of(machine) == asked_at_of(deployment)]
         return min(of_it, key=lambda machine: "deletionTimestamp" in machine["metadata"], default=None)
 
     # --- what is there -----------------------------------------------------------------------------------------------
 
     async def find(self, machine: RentedMachine) -> RentedMachine | None:
         """By the informers where they are in step; else nobody knows, and it counts as there. Its Node is marked."""
-        for here, informer in self.deployments.items():
-            obj = informer.get(machine.name, here.namespace)
-            if obj is not None and str(obj["metadata"]["uid"]) == machine.uid:
-                await self._mark_node(machine.name)
-                await self._check_refused(machine, here)
-                return self._machine(obj, here)
+        if (cached := self._cached(machine)) is not None:
+            await self._mark_node(cached[0])
+            await self._check_refused(*cached)
+            return self._machine(*cached)
         if not all(informer.in_step.is_set() for informer in self.deployments.values()):
             return machine
         now = await self.fetch(machine.node)
         return now if now is not None and now.uid == machine.uid else None
 
-    def shows(self, name: str) -> bool | None:
+    def shows(self, machine: RentedMachine) -> bool | None:
         if not all(informer.in_step.is_set() for informer in self.deployments.values()):
             return None
-        return any(informer.get(name, here.namespace) is not None for here, informer in self.deployments.items())
+        return self._cached(machine) is not None
 
-    async def _mark_node(self, name: str) -> None:
+    def _cached(self, machine: RentedMachine) -> tuple[Obj, ManagementNamespace] | None:
+        for here, informer in self.deployments.items():
+            obj = informer.get(machine.name, here.namespace)
+            if obj is not None and str(obj["metadata"]["uid"]) == machine.uid:
+                return obj, here
+        return None
+
+    async def _mark_node(self, deployment: Obj) -> None:
         """So that Jobs find it, and nobody else's pods land on it."""
-        machine = self._machine_of(name)
+        name, machine = str(deployment["metadata"]["name"]), self._machine_of(deployment)
         if machine is None or not node_name_of(machine) or self.marked.get(name) == node_name_of(machine):
             return
         cluster, installation = self.cluster_now(), self.installation
@@ -229,7 +237,11 @@ class ClusterApiNodes(ClusterNodes):
             change = marked(
                 node,
                 {annotations.INSTALLATION: annotations.label_value(installation), annotations.NODE: name},
-                {key: notes[key] for key in (annotations.NODE_ID, annotations.OFFER) if key in notes},
+                {
+                    key: notes[key]
+                    for key in (annotations.NODE_ID, annotations.OFFER, annotations.ASKED_AT)
+                    if key in notes
+                },
                 [annotations.rented_taint(installation), *self._taints(str(notes.get(annotations.OFFER, "")))],
             )
             if change is not None:
@@ -242,9 +254,9 @@ class ClusterApiNodes(ClusterNodes):
         _, place = self.offers_now().get(offer, (None, None))
         return [taint.as_dict() for taint in place.rent.taints] if place is not None and place.rent is not None else []
 
-    async def _check_refused(self, rented: RentedMachine, here: ManagementNamespace) -> None:
+    async def _check_refused(self, deployment: Obj, here: ManagementNamespace) -> None:
         """Raises `NoCapacity` if the cloud has had no machine for a while. Providers never give up by themselves."""
-        machine = self._machine_of(rented.name)
+        machine = self._machine_of(deployment)
         if machine is None or is_provisioned(machine):
             return
         words, since = describe(machine)
@@ -253,7 +265,7 @@ class ClusterApiNodes(ClusterNodes):
             return
         lasts = (self.client(here).time_there - datetime.fromisoformat(since)).total_seconds()
         if lasts >= self.refused_seconds:
-            await self._delete(rented.node)
+            await self._delete(node_of(deployment))
             raise NoCapacity(words, RETRY_MS[shortage], shortage)
 
     async def fetch(self, node: str) -> RentedMachine | None:
@@ -301,6 +313,9 @@ class ClusterApiNodes(ClusterNodes):
             change = {"metadata": {"annotations": marks}}
             return deadline_of(await client.patch(MACHINE_DEPLOYMENTS, obj["metadata"]["name"], change, here.namespace))
 
+    def has(self, name: str) -> bool:
+        return any(informer.get(name, here.namespace) is not None for here, informer in self.deployments.items())
+
     # --- news --------------------------------------------------------------------------------------------------------
 
     def _deployment_changed(self, before: Obj | None, now: Obj | None) -> None:
@@ -310,9 +325,7 @@ class ClusterApiNodes(ClusterNodes):
         if now is None:
             self.noticed.pop(str(obj["metadata"]["uid"]), None)
             self.marked.pop(str(obj["metadata"]["name"]), None)
-            if self.tells(node):
-                at = self.clock()
-                self.say(e.NodeGone(at, node) if at >= deadline_of(obj) else e.NodeLost(at, node))
+            self.say_gone(obj)
         elif "deletionTimestamp" in now["metadata"]:
             self._notice(node, obj, "its MachineDeployment was deleted")
         self.wake(str(obj["metadata"]["name"]))
@@ -335,7 +348,7 @@ class ClusterApiNodes(ClusterNodes):
 
     def _notice(self, node: str, obj: Obj, words: str) -> None:
         uid = str(obj["metadata"]["uid"])
-        if not self.tells(node) or uid in self.noticed:
+        if not self.tells(node) or uid in self.noticed or self.is_earlier(obj):
             return
         self.noticed[uid] = None
         self.say(e.NodeNotice(self.clock(), node, words))

@@ -186,13 +186,20 @@ class ClusterClasses(ClusterNodes):
     # --- what is there -----------------------------------------------------------------------------------------------
 
     async def find(self, machine: RentedMachine) -> RentedMachine | None:
-        obj = self.objects.get(machine.name, self.way.namespace)
-        if obj is None or str(obj["metadata"]["uid"]) != machine.uid:
+        obj = self._cached(machine)
+        if obj is None:
             obj = await self._object(machine.node)
         if obj is None or str(obj["metadata"]["uid"]) != machine.uid:
             return None
         await self._join_if_available(obj)
         return self._machine(obj)
+
+    def shows(self, machine: RentedMachine) -> bool | None:
+        return self._cached(machine) is not None if self.objects.in_step.is_set() else None
+
+    def _cached(self, machine: RentedMachine) -> Obj | None:
+        obj = self.objects.get(machine.name, self.way.namespace)
+        return obj if obj is not None and str(obj["metadata"]["uid"]) == machine.uid else None
 
     async def fetch(self, node: str) -> RentedMachine | None:
         obj = await self._object(node)

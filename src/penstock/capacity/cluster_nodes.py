@@ -38,7 +38,8 @@ BREATH_SECONDS: Final = 0.05  #: from an ask's answer until what happened meanwh
 #: How long a request may be on its way that nobody waits for any more: by whoever led before us, or one of ours whose
 #: answer never came. Until then a node that is not there may still come.
 LATE_SECONDS: Final = 15.0
-#: How often a release asks while caches that are in step show what it waits for.
+#: How often a release asks while caches that are in step show what it waits for, and a start while they do not show
+#: yet what was made for it.
 FOLLOWED_SECONDS: Final = 10.0
 TRIES: Final = 4  #: of a release to which nobody answers, before it says so
 LEAK_SECONDS: Final = 5.0  #: after its object is gone, a Node that is still there is deleted by us
@@ -66,6 +67,7 @@ class RentedMachine:
     node: str
     name: str
     uid: str = ""  # another one under the same name is another machine
+    asked_at: str = ""  # our mark of when it was asked for, which its Node has, too
     age_seconds: float = 0.0  # by the provider's own clock
     deadline_at: Instant = NEVER  # that truly stands
     ending: bool = False  # it was told to go, by us or by others
@@ -96,6 +98,7 @@ class ClusterNodes(Capacity):
         self.noticed: dict[str, None] = {}  #: nodes whose end was said in advance
         self.news: dict[str, list[asyncio.Event]] = {}  #: by name: whoever waits for news of this one alone
         self.named: dict[str, dict[str, Obj]] = {}  #: by name: its Nodes
+        self.newest: dict[str, str] = {}  #: by name: the `asked_at` of the machine that an `ask` made or found last
         self.tasks: list[asyncio.Task[None]] = []
         self.beside: set[asyncio.Task[None]] = set()  #: what nobody waits for
 
@@ -128,9 +131,15 @@ class ClusterNodes(Capacity):
         """Why a machine that was asked for went by itself, in the provider's words; empty: nothing says it."""
         return machine.status, machine.shortage
 
-    def shows(self, name: str) -> bool | None:  # noqa: ARG002 - most have none
-        """Whether a cache that is in step shows its object; None: there is no such cache."""
+    def shows(self, machine: RentedMachine) -> bool | None:  # noqa: ARG002 - most have none
+        """Whether a cache that is in step shows its object, and not an earlier one of its name; None: there is no such
+        cache.
+        """
         return None
+
+    def has(self, name: str) -> bool:  # noqa: ARG002 - most have no cache
+        """Whether a cache shows an object of that name, whichever it is."""
+        return False
 
     def informers(self) -> list[Informer]:
         """Beside that of Nodes: what else is followed. They are opened and closed with this."""
@@ -210,10 +219,14 @@ class ClusterNodes(Capacity):
     async def _create(self, ask: LaunchNode, offer: Offer, place: NodeSelection) -> RentedMachine:
         try:
             async with self.errors():
-                return await self.create(ask, offer, place)
+                machine = await self.create(ask, offer, place)
         except Unreachable:
             note(self.doubted_at, ask.node, asyncio.get_running_loop().time())
             raise
+        if self.newest.get(machine.name) != machine.asked_at:
+            self.noticed.pop(ask.node, None)  # that was about an earlier one
+        note(self.newest, machine.name, machine.asked_at)
+        return machine
 
     def sent_at(self, ask: LaunchNode) -> Instant:
         """The time, for a request that leaves now: what is rented counts from it. Raises `Unreachable` if another
@@ -232,8 +245,12 @@ class ClusterNodes(Capacity):
         return max(0.0, since + self.late_seconds - asyncio.get_running_loop().time())
 
     async def _until_ready(self, machine: RentedMachine, ask: LaunchNode, offer: Offer, place: NodeSelection) -> None:
-        most_ms = self.longest_start_ms(offer)
-        gives_up = asyncio.get_running_loop().time() + most_ms / SECOND - machine.age_seconds
+        """`machine`: as the answer to its creation says, so it is not asked about at once. A cache that does not show
+        it yet is behind, and only one that has shown it says that it is gone.
+        """
+        most_ms, time_now = self.longest_start_ms(offer), asyncio.get_running_loop().time
+        gives_up = time_now() + most_ms / SECOND - machine.age_seconds
+        looked_at, was_shown = time_now(), False
         with self.news_of(machine.name) as news:
             while True:
                 news.clear()
@@ -243,12 +260,17 @@ class ClusterNodes(Capacity):
                     await self._never_came(ask, machine, notice)
                 if self.is_up(machine.name, place.resource, ask.gpus):
                     return
-                async with self.errors():
-                    now = await self.find(machine)
-                machine = now or machine
-                if now is None or now.ending:
+                current: RentedMachine | None = machine
+                shown = self.shows(machine)
+                rests_seconds = self.ask_seconds if shown is None else FOLLOWED_SECONDS
+                if shown or was_shown or time_now() - looked_at >= rests_seconds:
+                    async with self.errors():
+                        current = await self.find(machine)
+                    looked_at, was_shown = time_now(), bool(shown)
+                machine = current or machine
+                if current is None or current.ending:
                     await self._never_came(ask, machine)
-                left = gives_up - asyncio.get_running_loop().time()
+                left = gives_up - time_now()
                 if left <= 0:
                     await self._give_up(ask, machine, place, most_ms)
                 await _within(news, min(left, self.ask_seconds))
@@ -331,7 +353,7 @@ class ClusterNodes(Capacity):
                         gone_at = None
                         if not machine.ending:
                             await self.end(machine)
-                        await self._while_shown(name, news)
+                        await self._while_shown(machine, news)
                         continue
                     left = await self.nodes_there(f"{annotations.NODE}={name}")
                     if not left and not self.unsure_seconds(node):
@@ -342,14 +364,14 @@ class ClusterNodes(Capacity):
                         await self._delete_leaked(left)
                     await _within(news, self.ask_seconds if left else self.unsure_seconds(node))
 
-    async def _while_shown(self, name: str, news: asyncio.Event) -> None:
+    async def _while_shown(self, machine: RentedMachine, news: asyncio.Event) -> None:
         """Until its object may be gone. A cache that follows it says so; and no cache is believed for long."""
         now = asyncio.get_running_loop().time
-        if not self.shows(name):
+        if not self.shows(machine):
             await _within(news, self.ask_seconds)
             return
         until = now() + FOLLOWED_SECONDS
-        while self.shows(name) and now() < until:
+        while self.shows(machine) and now() < until:
             news.clear()
             await _within(news, until - now())
 
@@ -378,7 +400,7 @@ class ClusterNodes(Capacity):
         return bool(node) and node not in self.released and not self.asking.get(node)
 
     def node_changed(self, before: Obj | None, now: Obj | None) -> None:
-        if now is not None and (words := notice_of(now)):
+        if now is not None and not self.is_earlier(now) and (words := notice_of(now)):
             self.say_notice(node_of(now), words)
         index(self.named, before, now)
         self.wake(label_of(now or before))
@@ -388,6 +410,21 @@ class ClusterNodes(Capacity):
         if self.tells(node) and node not in self.noticed:
             note(self.noticed, node, None)
             self.say(e.NodeNotice(self.clock(), node, words))
+
+    def say_gone(self, obj: Obj) -> None:
+        """Its object is gone, which goes last: nothing of it is billed any more. Not before it is sure that no request
+        for it is on its way, and that it is not there again.
+        """
+        later = asyncio.get_running_loop().call_later
+        later(self.unsure_seconds(node_of(obj)), self._say_if_gone, node_of(obj), obj)
+
+    def _say_if_gone(self, node: str, obj: Obj) -> None:
+        """Its own deadline passed, or it was taken away."""
+        if self.unsure_seconds(node):
+            self.say_gone(obj)
+        elif self.tells(node) and not self.is_earlier(obj) and not self.has(str(obj["metadata"]["name"])):
+            at = self.clock()
+            self.say(e.NodeGone(at, node) if at >= deadline_of(obj) else e.NodeLost(at, node))
 
     def _tell_notice(self, node: str) -> None:
         """What came while an `ask` was about to answer."""
@@ -402,7 +439,14 @@ class ClusterNodes(Capacity):
         return next(filter(None, map(notice_of, self.nodes_of(name))), "")
 
     def nodes_of(self, name: str) -> tuple[Obj, ...]:
-        return tuple(self.named.get(name, {}).values())
+        return tuple([node for node in self.named.get(name, {}).values() if not self.is_earlier(node)])
+
+    def is_earlier(self, obj: Obj) -> bool:
+        """True for what belongs to an earlier machine of this name, which caches and the cluster may still show: it
+        says nothing about the one that was asked for since.
+        """
+        mark, newest = asked_at_of(obj), self.newest.get(label_of(obj), "")
+        return bool(mark and newest) and mark != newest
 
     def is_up(self, name: str, resource: str, gpus: int) -> bool:
         """Its Node is ready, with all that its offer promises."""
@@ -464,6 +508,11 @@ def label_of(obj: Obj | None) -> str:
 def node_of(obj: Obj) -> str:
     """The rented node that an object belongs to, by our mark; empty: none."""
     return str((obj["metadata"].get("annotations") or {}).get(annotations.NODE_ID, ""))
+
+
+def asked_at_of(obj: Obj) -> str:
+    """Our mark of when its machine was asked for; empty: it has none, or not yet."""
+    return str((obj["metadata"].get("annotations") or {}).get(annotations.ASKED_AT, ""))
 
 
 def deadline_of(obj: Obj) -> Instant:

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from penstock.capacity.cluster_nodes import ClusterNodes, RentedMachine, deadline_of, node_of
+from penstock.capacity.cluster_nodes import ClusterNodes, RentedMachine, asked_at_of, deadline_of, node_of
 from penstock.capacity.nodeclaim import describe, lasts_seconds, node_claim, shortage_of
-from penstock.core.model import events as e
 from penstock.core.model.actions import LaunchNode
 from penstock.core.model.reasons import Shortage
 from penstock.core.model.types import Offer
@@ -71,6 +70,7 @@ class KarpenterNodes(ClusterNodes):
             node=node_of(claim),
             name=str(meta["name"]),
             uid=str(meta["uid"]),
+            asked_at=asked_at_of(claim),
             age_seconds=self.age_seconds(claim),
             deadline_at=self._stands(claim),
             ending="deletionTimestamp" in meta,
@@ -90,8 +90,10 @@ class KarpenterNodes(ClusterNodes):
     # --- what is there -----------------------------------------------------------------------------------------------
 
     async def find(self, machine: RentedMachine) -> RentedMachine | None:
-        """By the informer where it is in step; else nobody knows, and it counts as there."""
-        claim = self.claims.get(machine.name)
+        """By the informer where it is in step; else nobody knows, and it counts as there. A cache that is behind may
+        show an earlier claim of this name, which says nothing about this one.
+        """
+        claim = self._cached(machine)
         if claim is not None:
             return self._machine(claim)
         if not self.claims.in_step.is_set():
@@ -99,8 +101,12 @@ class KarpenterNodes(ClusterNodes):
         now = await self.fetch(machine.node)
         return now if now is not None and now.uid == machine.uid else None
 
-    def shows(self, name: str) -> bool | None:
-        return self.claims.get(name) is not None if self.claims.in_step.is_set() else None
+    def shows(self, machine: RentedMachine) -> bool | None:
+        return self._cached(machine) is not None if self.claims.in_step.is_set() else None
+
+    def _cached(self, machine: RentedMachine) -> Obj | None:
+        claim = self.claims.get(machine.name)
+        return claim if claim is not None and str(claim["metadata"]["uid"]) == machine.uid else None
 
     async def fetch(self, node: str) -> RentedMachine | None:
         try:
@@ -119,8 +125,10 @@ class KarpenterNodes(ClusterNodes):
             await self.cluster_now().delete(NODE_CLAIMS, machine.name, uid=machine.uid)
 
     async def why_gone(self, machine: RentedMachine) -> tuple[str, Shortage]:
-        """Karpenter deletes a claim that it cannot get a machine for, and says why in an Event."""
-        fields = f"involvedObject.kind=NodeClaim,involvedObject.name={machine.name}"
+        """Karpenter deletes a claim that it cannot get a machine for, and says why in an Event. Those of an earlier
+        claim of its name are there for an hour.
+        """
+        fields = f"involvedObject.kind=NodeClaim,involvedObject.uid={machine.uid}"
         until = asyncio.get_running_loop().time() + EVENT_SECONDS
         while True:
             with suppress(errors.KubeError):
@@ -137,25 +145,18 @@ class KarpenterNodes(ClusterNodes):
         claim = now or before
         assert claim is not None
         if now is None:
-            self._say_gone(node_of(claim), claim)
-        elif "deletionTimestamp" in now["metadata"]:
+            self.say_gone(claim)
+        elif "deletionTimestamp" in now["metadata"] and not self.is_earlier(now):
             self.say_notice(node_of(claim), "Karpenter ends its node")
         self.wake(str(claim["metadata"]["name"]))
 
     def notice_on(self, name: str) -> str:
         claim = self.claims.get(name)
-        ends = claim is not None and "deletionTimestamp" in claim["metadata"]
+        ends = claim is not None and "deletionTimestamp" in claim["metadata"] and not self.is_earlier(claim)
         return "Karpenter ends its node" if ends else super().notice_on(name)
 
-    def _say_gone(self, node: str, claim: Obj) -> None:
-        """Its own deadline passed, or it was taken away. The claim goes last, so nothing is billed any more."""
-        if unsure_seconds := self.unsure_seconds(node):
-            asyncio.get_running_loop().call_later(unsure_seconds, self._say_gone, node, claim)
-            return
-        if not self.tells(node) or self.claims.get(str(claim["metadata"]["name"])) is not None:
-            return
-        at = self.clock()
-        self.say(e.NodeGone(at, node) if at >= deadline_of(claim) else e.NodeLost(at, node))
+    def has(self, name: str) -> bool:
+        return self.claims.get(name) is not None
 
 
 def is_launched(claim: Obj) -> bool:

@@ -37,21 +37,27 @@ def deadline_marks(deadline_at: Instant, now: Instant, there: datetime) -> dict[
 
 
 def machine_deployment(
-    like: Obj, ask: LaunchNode, offer: Offer, place: NodeSelection, installation: str, deadline: dict[str, str]
+    like: Obj,
+    ask: LaunchNode,
+    offer: Offer,
+    place: NodeSelection,
+    installation: str,
+    now: Instant,
+    deadline: dict[str, str],
 ) -> Obj:
     """One like the prepared one. Everything that must survive us is on it: whose it is, for which node, until when."""
     rent = place.rent
     assert rent is not None
     name = annotations.node_name(object_name(installation, ask.node))
     marks = {annotations.INSTALLATION: annotations.label_value(installation), annotations.NODE: name}
-    notes = {annotations.NODE_ID: ask.node, annotations.OFFER: ask.offer, **deadline}
+    notes = {annotations.NODE_ID: ask.node, annotations.OFFER: ask.offer, annotations.ASKED_AT: str(now)}
     template = like["spec"]["template"]
     machine = {**template["spec"], "deletion": _bounds(template["spec"], offer)}
     if rent.zones:
         machine["failureDomain"] = rent.zones[0]
     theirs = (template.get("metadata") or {}).get("annotations") or {}
     return {
-        "metadata": {"name": name, "labels": marks, "annotations": notes},
+        "metadata": {"name": name, "labels": marks, "annotations": {**notes, **deadline}},
         "spec": {
             "clusterName": like["spec"]["clusterName"],
             "replicas": 1,
@@ -59,15 +65,11 @@ def machine_deployment(
             "rollout": {"strategy": {"type": "OnDelete"}},
             "selector": {"matchLabels": {annotations.NODE: name}},
             "template": {
-                "metadata": {"labels": {**dict(rent.labels), **marks}, "annotations": {**theirs, **notes_of(ask)}},
+                "metadata": {"labels": {**dict(rent.labels), **marks}, "annotations": {**theirs, **notes}},
                 "spec": machine,
             },
         },
     }
-
-
-def notes_of(ask: LaunchNode) -> dict[str, str]:
-    return {annotations.NODE_ID: ask.node, annotations.OFFER: ask.offer}
 
 
 def _bounds(spec: Obj, offer: Offer) -> dict[str, Any]:

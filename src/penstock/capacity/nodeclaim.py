@@ -37,6 +37,7 @@ def node_claim(ask: LaunchNode, offer: Offer, place: NodeSelection, installation
     notes = {
         annotations.NODE_ID: ask.node,
         annotations.OFFER: ask.offer,
+        annotations.ASKED_AT: str(now),
         annotations.NODE_DEADLINE: str(min(ask.deadline_at, now + left_ms)),
     }
     return {

@@ -53,6 +53,9 @@ FORGOTTEN: Final = (
 
 NODE: Final = "penstock.dev/node"  #: label: the name of that object, which Jobs ask for
 NODE_ID: Final = "penstock.dev/node-id"  #: the node's id in the journal; some ids are no valid label value
+#: When that object was asked for, by the control plane's clock: it tells it, its Machine and its Node from those of an
+#: earlier object of the same name.
+ASKED_AT: Final = "penstock.dev/asked-at"
 NODE_DEADLINE: Final = "penstock.dev/node-deadline"  #: when it ends by itself, by the control plane's clock
 ENDS_AT: Final = "penstock.dev/ends-at"  #: the same as RFC 3339, by the cluster's clock: the watchman goes by it
 CLUSTER_SITE: Final = "penstock.dev/site"  #: label of a transient cluster's object: whose cluster it is
