@@ -34,8 +34,31 @@ SAID = [
     # cluster-autoscaler, and GKE's
     ("TriggeredScaleUp", "pod triggered scale-up: [{gpu 0->1 (max: 4)}]", "coming"),
     ("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 node(s) didn't match Pod's node affinity", "impossible"),
-    ("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 max node group size reached", "limit"),
-    ("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 in backoff after failed scale-up", "stock_out"),
+    ("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 Insufficient nvidia.com/gpu", "impossible"),
+    ("NotTriggerScaleUp", "pod didn't trigger scale-up (it wouldn't fit if a new node is added)", "impossible"),
+    (
+        "NotTriggerScaleUp",
+        "pod didn't trigger scale-up: 1 node(s) exceed max volume count, 2 Insufficient cpu",
+        "impossible",
+    ),
+    *(
+        ("NotTriggerScaleUp", f"pod didn't trigger scale-up: {words}", kind)
+        for words, kind in {
+            "1 max node group size reached": "limit",
+            "1 Insufficient nvidia.com/gpu, 1 max node group size reached": "limit",
+            "max total nodes in cluster reached": "limit",
+            "2 max cluster cpu, memory limit reached": "limit",
+            "1 max cluster nvidia-tesla-a100 limit reached": "limit",
+            '1 exceeded quota: "cluster-wide", resources: nodes': "limit",
+            "1 atomic scale-up exceeds cluster node count limit": "limit",
+            "1 not all pods would fit and scale-up is using all-or-nothing strategy": "limit",
+            "1 expansion options filtered out and no longer considered": "limit",
+            "1 in backoff after failed scale-up": "stock_out",
+            "1 max node group size reached, 1 in backoff after failed scale-up": "stock_out",
+            "1 not ready for scale-up": "stock_out",
+            "1 scale-up execution failed": "stock_out",
+        }.items()
+    ),
     ("FailedScaleUp", "Node scale up in zones europe-west4-a failed: GCE out of resources.", "stock_out"),
     ("FailedScaleUp", "Node scale up in zones europe-west4-a failed: GCE quota exceeded.", "quota"),
     # the scheduler's and the kubelet's

@@ -36,8 +36,19 @@ QUOTA: Final = re.compile(
 )
 #: Karpenter, of types that would do and that it takes for sold out for some minutes.
 SOLD_OUT: Final = re.compile("no instance type (?:has the|which met .* had enough resources, had a) required offering")
-LIMIT: Final = re.compile("exceed limits|limits have been exhausted|max .*(?:size|limit)|limit reached", re.IGNORECASE)
-BACKOFF: Final = re.compile("backoff|out of resources|stockout", re.IGNORECASE)
+#: Karpenter; then cluster-autoscaler 1.20 to 1.37, of a node group, of the whole cluster, and of a gang.
+LIMIT: Final = re.compile(
+    "exceed limits|limits have been exhausted"
+    "|max node group size reached"
+    '|max total nodes in cluster reached|max cluster .+ limit reached|exceeded quota: "'
+    "|atomic scale-up exceeds cluster node count limit|not all pods would fit and scale-up is using all-or-nothing"
+    "|expansion options filtered out",
+    re.IGNORECASE,
+)
+#: A node group that cluster-autoscaler leaves alone for some minutes, because the cloud gave it no node, or a sick one.
+BACKOFF: Final = re.compile(
+    "backoff|not ready for scale-up|scale-up execution failed|out of resources|stockout", re.IGNORECASE
+)
 #: Karpenter on a pod; the scheduler's own Events have the same reason.
 BY_KARPENTER: Final = "Failed to schedule pod, "
 POOL: Final = re.compile(r"\(NodePool=([^\s,)]+)")
