@@ -13,7 +13,6 @@ DEAR = re.compile(r'scope="module"|\bown_bed\b|\btwo_clusters\b|\breal_bed\b|\bw
 #: Those whose fixture costs little, or that have one test with it.
 CHEAP = {
     "tests/faults/test_kill_kube.py",
-    "tests/test_compiled.py",
     "tests/test_once.py",
     "tests/test_together.py",
     "tests/web/test_description.py",

@@ -48,6 +48,7 @@ ALONE: Final = (
     "tests/hostile/test_copies.py",
     "tests/hostile/test_requests.py",
     "tests/journal/test_contents.py",
+    "tests/test_compiled.py",
 )
 TOGETHER: Final = {file: file for file in ALONE} | {file: what for what, files in SHARED.items() for file in files}
 
