@@ -292,6 +292,7 @@ def test_a_notice_stops_what_runs_on_the_node_with_a_checkpoint_and_it_goes_on_e
     penstock.hears(started("a.1"), at="09:05")
     assert penstock.hears(node_notice("a.1/n0", "spot"), at="09:30") == [stop("a.1")]
     assert penstock.promise(StopPromised).because == NodeTakenSoon("cloud", "spot")
+    assert penstock.story("a")[-1] == "Stops with a checkpoint: its node at cloud will be taken away (spot)."
     assert penstock.hears(node_notice("a.1/n0", "spot"), at="09:30") == []  # said twice
     answers = penstock.hears(stopped("a.1", "20m"), at="09:31")
     assert answers == [launch("a.2/n0", at="cloud"), release("a.1/n0")]

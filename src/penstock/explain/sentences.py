@@ -39,6 +39,12 @@ def sentence(why: r.Reason, say: Say) -> str:
     return SAYS[type(why)](why, say)
 
 
+def stop_sentence(why: r.Reason, say: Say) -> str:
+    """Why an attempt is stopped. Some reasons are of stops only, and say so themselves."""
+    says_so = isinstance(why, r.LeaseEnds | r.NodeTakenSoon)
+    return sentence(why, say) if says_so else f"Stopping. {sentence(why, say)}"
+
+
 # --- owned GPUs ------------------------------------------------------------------------------------------------------
 
 

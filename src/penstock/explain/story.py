@@ -11,7 +11,7 @@ from penstock.core.model import events as e
 from penstock.core.model import reasons as r
 from penstock.core.units import NEVER, Instant, Money
 from penstock.core.values import value
-from penstock.explain.sentences import Say, as_sentence, sentence, tried
+from penstock.explain.sentences import Say, as_sentence, sentence, stop_sentence, tried
 from penstock.formatting import count, duration, instant, money
 
 
@@ -150,7 +150,7 @@ class StoryTeller:
                 if (latest.at, latest.because) == (event.at, because):  # a move: its start has said why
                     self._say(event.at, f"Stops on {self.attempts[attempt].offer} first.")
                 else:
-                    self._say(event.at, f"Stopping. {self.sentence(because)}")
+                    self._say(event.at, stop_sentence(because, Say(self.currency)))
 
     def _about_node(self, event: e.NodeRefused) -> None:
         """Once for a gang whose nodes are refused in the same words."""

@@ -12,7 +12,7 @@ from penstock.core.model import events as e
 from penstock.core.model.reasons import REASONS, NothingAllowed
 from penstock.core.model.reasons import Reason as CoreReason
 from penstock.core.units import MINUTE, NEVER, Instant
-from penstock.explain.sentences import Say, sentence
+from penstock.explain.sentences import Say, sentence, stop_sentence
 from penstock.explain.story import StoryTeller
 from penstock.formatting import duration
 from penstock.journal import codec
@@ -62,7 +62,7 @@ def says(event: Any, currency: str) -> str:
         detail = f": {event.detail}" if event.detail else ""
         return "Succeeded." if event.outcome == "done" else f"Failed (application){detail}."
     if isinstance(event, e.StopPromised):
-        return f"Stopping. {teller('', currency).sentence(event.because)}"
+        return stop_sentence(event.because, Say(currency))
     if isinstance(event, e.WarmPromised):
         return f"A node is rented ahead at {event.offer}. {teller('', currency).sentence(event.because)}"
     if isinstance(event, e.ReleasePromised) or (isinstance(event, e.PayerChanged) and not event.job):
