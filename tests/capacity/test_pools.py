@@ -3,6 +3,7 @@ suite does not tell. One story for each trap; the clouds are played (`played_clo
 """
 
 import asyncio
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,16 +13,19 @@ import pytest
 from penstock.capacity.contract import SeenNode
 from penstock.capacity.spot_queue import SPOT
 from penstock.core.model import events as e
+from penstock.core.model.types import NodeShape
 from penstock.core.units import HOUR, MINUTE, SECOND
 from penstock.devcluster import ClusterGroup
-from penstock.drivers.driver import NeverReady, NoCapacity, Refused, Unreachable
+from penstock.drivers.driver import NeverReady, NoCapacity, Refused, Unreachable, Work
+from penstock.kube.access import connect
+from penstock.kube.client import PODS
 from penstock.kube.node_selection import EksWay, GkeWay, NodeSelection, RentedNodes
 from tests.awaiting import story
 from tests.capacity.played_eks import instance_of
 from tests.capacity.played_gke import PlayedGke
 from tests.capacity.played_queue import played_queue
 from tests.capacity.pool_grounds import BY_API, CLOUDS, PoolGround, pool_ground, pools_of
-from tests.contract.kit import launch, opened
+from tests.contract.kit import home_job, launch, opened, start
 
 pytestmark = pytest.mark.slow
 
@@ -220,15 +224,24 @@ async def test_a_node_without_its_gpus_is_given_back_at_our_own_deadline(ground:
     assert ground.cloud.pools == {}
 
 
-@on_gke
-@story
-async def test_a_tpu_slice_is_ready_when_all_of_its_hosts_are_and_goes_as_one(ground: PoolGround) -> None:
+def tpu_slices(ground: PoolGround) -> None:
+    """Its nodes are slices of 16 chips, on four hosts."""
     assert isinstance(ground.cloud, PlayedGke)
     assert isinstance(ground.way, GkeWay)
     ground.cloud.gpus = 16
+    (offer,) = (offer for offer in ground.site.offers if offer.id == "lab/nodes")
+    offer = replace(offer, shapes=(NodeShape(16, None, name="ct5lp-hightpu-4t"),))
+    ground.site = replace(ground.site, offers=(offer,))
     way = replace(ground.way, accelerator="", topology="4x4")
-    slice_of = NodeSelection("google.com/tpu", rent=RentedNodes(way, instance_types=("ct5lp-hightpu-4t",)))
-    ground.settings = replace(ground.settings, places=(("lab/nodes", slice_of),))
+    ground.settings = replace(
+        ground.settings, places=(("lab/nodes", NodeSelection("google.com/tpu", rent=RentedNodes(way))),)
+    )
+
+
+@on_gke
+@story
+async def test_a_tpu_slice_is_ready_when_all_of_its_hosts_are_and_goes_as_one(ground: PoolGround) -> None:
+    tpu_slices(ground)
     async with opened(ground) as lab:
         later = ground.clock() + HOUR
         await lab.driver.capacity.ask(launch("a.1/n0", gpus=16, deadline_at=later))
@@ -236,4 +249,36 @@ async def test_a_tpu_slice_is_ready_when_all_of_its_hosts_are_and_goes_as_one(gr
         assert len(pool.made) == 4
         assert await lab.driver.capacity.list() == (SeenNode("a.1/n0", later),)
         await lab.driver.capacity.release("a.1/n0")
+    assert ground.cloud.pools == {}
+
+
+@on_gke
+@pytest.mark.parametrize("manifest", [False, True], ids=["an image", "a Job"])
+@story
+async def test_a_job_of_several_hosts_has_a_pod_on_each_host_of_its_slice(ground: PoolGround, manifest: bool) -> None:
+    tpu_slices(ground)
+    later = ground.clock() + HOUR
+    work = Work(("train",), image="train:1")
+    if manifest:  # as GKE's own documents write it
+        job = home_job("wide", parallelism=4, completions=4, completionMode="Indexed")
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        container["resources"] = {"limits": {"google.com/tpu": "4"}}
+        work = Work((), manifest=json.dumps(job))
+    async with opened(ground) as lab:
+        await lab.driver.capacity.ask(launch("wide.1/n0", gpus=16, deadline_at=later))
+        ask = start("wide", offer="lab/nodes", width=16, nodes=("wide.1/n0",), deadline_at=later)
+        starts = asyncio.create_task(lab.driver.start(ask, work))
+        (pool,) = ground.cloud.pools.values()
+        cluster = connect(ground.access)
+        try:
+            while len(pods := (await cluster.list(PODS, ground.settings.namespace))[0]) < 4 or not all(
+                pod["spec"].get("nodeName") for pod in pods
+            ):
+                await asyncio.sleep(0.1)
+        finally:
+            await cluster.close()
+        assert sorted(pod["spec"]["nodeName"] for pod in pods) == sorted(pool.made)
+        starts.cancel()
+        await lab.driver.stop("wide.1", 1000)
+        await lab.driver.capacity.release("wide.1/n0")
     assert ground.cloud.pools == {}

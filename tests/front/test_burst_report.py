@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
+from penstock.config.sites import read_sites
 from penstock.core.decide.rules import BuiltInRules
 from penstock.core.engine import Engine
 from penstock.core.model import events as e
@@ -21,9 +22,10 @@ from penstock.core.units import MICRO
 from penstock.front.burst_report import BurstReport, labels_of
 from penstock.front.home_job_file import home_job_file
 from penstock.kube import annotations
-from penstock.kube.job_needs import known_gpus, offer_has
+from penstock.kube.job_needs import job_needs, known_gpus, offer_has
 from penstock.kube.maps import Maps, has
 from penstock.kube.portability import packed, rewrite
+from tests.conftest import ROOT
 from tests.front.kit import home_job
 
 Json = dict[str, Any]
@@ -272,3 +274,23 @@ def test_what_the_front_door_would_refuse_never_bursts_and_a_wide_job_says_how_w
     wide = home_job("wide", 16)
     wide["metadata"]["namespace"] = "vision"
     assert verdict(wide, (narrow, small[1]))[1] == ["Too wide: at most 8 GPUs there."]
+
+
+def test_a_job_for_a_tpu_slice_bursts_to_an_offer_with_that_slice_and_no_other() -> None:
+    """As GKE's documents write it: a pod for each of four hosts."""
+    (gke,) = read_sites(str(ROOT / "examples" / "gke.yaml")).sites
+    gke = replace(gke, has=has(Maps("eemshaven", namespaces=(("vision", "there"),))))
+    selector = {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        "cloud.google.com/gke-tpu-topology": "4x4",
+    }
+    pod = {"nodeSelector": selector, "tolerations": [{"key": "google.com/tpu", "operator": "Exists"}]}
+    job = home_job("wide", 4, pod=pod, spec={"parallelism": 4, "completions": 4, "completionMode": "Indexed"})
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    container["resources"]["limits"] = {"google.com/tpu": "4"}
+    job["metadata"]["namespace"] = "vision"
+    asked = job_needs(job, known_gpus(gke.offers))
+    assert (asked.gpus, asked.models) == ((("", 16),), ("TPU-v5e",))
+    assert [offer.id for offer in allowed_by_plan(job, (LAB, gke))] == ["eemshaven/v5e"]
+    selector["cloud.google.com/gke-tpu-topology"] = "2x2"
+    assert allowed_by_plan(job, (LAB, gke)) == []

@@ -18,7 +18,7 @@ from typing import Any, Final
 from penstock.capacity.pools import CALL_SECONDS, BlockingPools, CloudPool, PoolExists, PoolOrder
 from penstock.core.model.reasons import Shortage
 from penstock.core.units import HOUR, MINUTE, SECOND
-from penstock.kube.node_selection import GkeWay, PoolWay, is_zone
+from penstock.kube.node_selection import GkeWay, PoolWay, chips_of, is_zone
 from penstock.site_answers import NoCapacity, Refused, Unreachable, check_leads
 
 ENDPOINT: Final = "https://container.googleapis.com"
@@ -32,7 +32,6 @@ STOCK: Final = re.compile(
 )
 #: Another operation on this cluster is not done yet: the request was not taken, and is asked again.
 BUSY: Final = re.compile(r"incompatible operation|is currently being|operation .* in progress|try again", re.IGNORECASE)
-CHIPS: Final = re.compile(r"-(?P<chips>[0-9]+)t$")  #: a TPU machine type ends so: ct5lp-hightpu-4t
 
 
 def connect(way: PoolWay) -> BlockingPools:
@@ -174,12 +173,12 @@ def hosts(order: PoolOrder) -> int:
     assert isinstance(way, GkeWay)
     if not way.topology:
         return 1
-    chips, type_has = math.prod(map(int, way.topology.split("x"))), CHIPS.search(order.types[0])
+    chips, of_host = math.prod(map(int, way.topology.split("x"))), chips_of(order.types[0])
     if chips != order.gpus:
         raise Refused(f"a TPU slice of {way.topology} has {chips} chips, and its offer says {order.gpus} to a node")
-    if type_has is None or chips % int(type_has["chips"]):
+    if not of_host or chips % of_host:
         raise Refused(f"{order.types[0]} is no TPU machine type that {way.topology} is made of, like ct5lp-hightpu-4t")
-    return chips // int(type_has["chips"])
+    return chips // of_host
 
 
 def pool_of(pool: Mapping[str, Any]) -> CloudPool:

@@ -23,6 +23,7 @@ from penstock.config.sections import (
 )
 from penstock.core.model.types import STANDING
 from penstock.kube.access import Access
+from penstock.kube.gpu_models import TPU
 from penstock.kube.maps import Maps
 from penstock.kube.node_selection import ClusterApiWay, ClusterClassWay, ClusterSite, NodeSelection, Toleration
 
@@ -196,7 +197,7 @@ def place_of(offer: OfferSection) -> NodeSelection:
 def _resource(offer: OfferSection) -> str:
     """The device plugin's resource name: a MIG profile's plus becomes a dot. GKE counts slices as GPUs."""
     if offer.rent is not None and offer.rent.way == "gke":
-        return "google.com/tpu" if offer.rent.topology is not None else "nvidia.com/gpu"
+        return TPU if offer.rent.topology is not None else "nvidia.com/gpu"
     return f"nvidia.com/mig-{offer.mig.replace('+', '.')}" if offer.mig else "nvidia.com/gpu"
 
 

@@ -15,6 +15,7 @@ from penstock.config.sections import ExtrasSection, MapsSection, OfferSection, P
 from penstock.core.model.types import STANDING, Extras, Guarantee, NodeShape, Offer, Quoted, SoldBy
 from penstock.core.units import HOUR, MICRO, MINUTE, MOST_GPUS, MOST_PER_GB, MOST_PER_HOUR, Millis, Money, ceil_div
 from penstock.formatting import duration
+from penstock.kube.gpu_models import TPU_TOPOLOGY
 from penstock.kube.job_needs import offer_has
 
 #: What a rented offer is taken to be until somebody has said otherwise: rather too dear and too slow to stop than the
@@ -173,9 +174,9 @@ class _OfferMaker:
         if self.site.reached_by != "kubernetes":
             return ()
         place, gpus = place_of(self.row), (self.site.maps or MapsSection()).gpus
-        return offer_has(
-            str(self.row.gpu), place.resource, place.selector, [(key, str(to)) for key, to in gpus.items()]
-        )
+        slices = self.row.rent.topology if self.row.rent is not None else None
+        selector = place.selector if slices is None else (*place.selector, (TPU_TOPOLOGY, str(slices)))
+        return offer_has(str(self.row.gpu), place.resource, selector, [(key, str(to)) for key, to in gpus.items()])
 
     def _report(self, key: str, problem: str) -> None:
         self.page.report(self.place + key, problem)

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from typing import Final
 
 USUAL: Final = "nvidia.com/gpu"
-WHOLE: Final = (USUAL, "amd.com/gpu")
+TPU: Final = "google.com/tpu"  #: its chips count as GPUs
+WHOLE: Final = (USUAL, "amd.com/gpu", TPU)
 MIG: Final = "nvidia.com/mig-"
 MIG_CONFIG: Final = "nvidia.com/mig.config"  #: label: the GPU operator cuts the GPUs of a Node that has it
 #: Labels whose value is the model's name, in words of their own.
@@ -21,6 +22,7 @@ NAMED: Final = (
     "gpu.nvidia.com/class",
     "gpu.nvidia.com/model",
     "cloud.google.com/gke-accelerator",
+    "cloud.google.com/gke-tpu-accelerator",
     "k8s.amazonaws.com/accelerator",
     "karpenter.k8s.aws/instance-gpu-name",
     "eks.amazonaws.com/instance-gpu-name",
@@ -42,8 +44,15 @@ PRESENT: Final = frozenset(
         ("eks.amazonaws.com/instance-gpu-manufacturer", "nvidia"),
     }
 )
-#: GKE's names that leave the memory out.
-GOOGLE: Final = {"nvidia-tesla-a100": "A100-40GB"}
+TPU_TOPOLOGY: Final = "cloud.google.com/gke-tpu-topology"  #: label of a slice's hosts, and its value is 4x4
+#: GKE's names that leave the memory out, and those of TPUs.
+GOOGLE: Final = {
+    "nvidia-tesla-a100": "A100-40GB",
+    "tpu-v4-podslice": "TPU-v4",
+    "tpu-v5-lite-podslice": "TPU-v5e",
+    "tpu-v5p-slice": "TPU-v5p",
+    "tpu-v6e-slice": "TPU-v6e",
+}
 #: Amazon's instance families, and the first parts of Google's machine types.
 MACHINE_FAMILIES: Final = {
     "p2": "K80", "p3": "V100-16GB", "p3dn": "V100-32GB", "p4d": "A100-40GB", "p4de": "A100-80GB", "p5": "H100-80GB",

@@ -32,7 +32,7 @@ def of_job(spec: Json) -> dict[str, int]:
     """
     pods, gpus = pods_at_once(spec), Counter[str]()
     requested = of_pod(part(part(spec, "template"), "spec"))
-    mixed = all(requested[name] for name in WHOLE)
+    mixed = sum(requested[name] > 0 for name in WHOLE) > 1
     for resource, count in requested.items():
         gpus[resource if mixed and resource in WHOLE else profile_of(resource)] += count * pods
     return dict(gpus)
@@ -66,7 +66,7 @@ def profile_of(resource: str) -> str:
 
 
 def is_other(resource: str) -> bool:
-    """True for GPUs that are neither NVIDIA's whole ones nor slices of them, like `amd.com/gpu`."""
+    """True for GPUs that are neither NVIDIA's whole ones nor slices of them, like `amd.com/gpu`, and for TPUs."""
     return resource != gpu_models.USUAL and not resource.startswith(MIG)
 
 

@@ -2,7 +2,8 @@
 on pods and counts nodes by them.
 """
 
-from typing import TypeAlias
+import re
+from typing import Final, TypeAlias
 
 from penstock.core.model.types import Offer
 from penstock.core.values import value
@@ -109,6 +110,16 @@ def is_zone(location: str) -> bool:
     return location[-2:-1] == "-"
 
 
+#: A TPU machine type ends so: ct5lp-hightpu-4t.
+CHIPS: Final = re.compile(r"-(?P<chips>[0-9]+)t$")
+
+
+def chips_of(machine_type: str) -> int:
+    """TPU chips of one host; 0: it is no TPU machine type."""
+    ends = CHIPS.search(machine_type)
+    return int(ends["chips"]) if ends is not None else 0
+
+
 @value
 class OvhWay:
     """By NodePool objects of OVHcloud, in the cluster itself."""
@@ -139,6 +150,11 @@ class RentedNodes:
         """Instance types with so many GPUs; empty: nobody named one."""
         shape = next((shape for shape in offer.shapes if shape.gpus == gpus), None)
         return self.instance_types or ((shape.name,) if shape is not None and shape.name else ())
+
+    def host_chips(self, offer: Offer) -> int:
+        """TPU chips of each host of a slice, which is one node to us; 0: its nodes are no slices."""
+        types = self.types_for(offer, offer.shapes[0].gpus)
+        return chips_of(types[0]) if isinstance(self.way, GkeWay) and self.way.topology and types else 0
 
 
 @value

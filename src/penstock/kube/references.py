@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from penstock.core.values import value
 from penstock.kube import node_terms
-from penstock.kube.gpu_models import is_gpu
+from penstock.kube.gpu_models import WHOLE, is_gpu
 from penstock.kube.maps import EMPTY_DIR, LEFT_OUT, Kind
 
 Json: TypeAlias = dict[str, Any]
@@ -20,7 +20,6 @@ Put: TypeAlias = Callable[[str], None]
 
 #: Volumes that need nothing of the cluster.
 OF_THE_POD: Final = ("emptyDir", "downwardAPI")
-FREE_TAINTS: Final = ("nvidia.com/gpu", "amd.com/gpu")
 
 
 @value
@@ -153,7 +152,7 @@ def _of_nodes(pod: Json) -> Iterator[Reference]:
         yield Reference("node selector", f"{node_terms.NODE_NAME}={name}", _node_name(pod))
     for toleration in list(parts(pod, "tolerations")):
         taint = str(toleration.get("key") or "every taint")
-        if taint not in FREE_TAINTS:
+        if taint not in WHOLE:  # all offers' nodes with such GPUs may have it
             yield Reference("toleration", taint, _in_list(pod["tolerations"], toleration))
 
 

@@ -6,6 +6,7 @@ its completion time; one without a completion ends with its last sample. Both ar
 interval.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
@@ -14,13 +15,14 @@ from penstock.assess.history import IDLE_PERMILLE, Evidence, JobRecord, Measured
 from penstock.assess.sources.promql import Prometheus, Series
 from penstock.assess.sources.reading import coverage_of, numbered, recurring_key
 from penstock.core.units import HOUR, MINUTE, PERMILLE, SECOND, Instant, Millis
+from penstock.kube.gpu_models import WHOLE
 from penstock.sim.traces.rows import UNPRINTABLE
 
 Pod: TypeAlias = tuple[str, str]  #: namespace and name
 
 STEP_MS: Final[Millis] = 5 * MINUTE
 PAUSE_MS: Final[Millis] = 15 * MINUTE  #: pods of one name further apart than this are two runs
-GPUS: Final = 'resource=~"nvidia_com_gpu|amd_com_gpu"'
+GPUS: Final = f'resource=~"{"|".join(re.sub("[./]", "_", name) for name in WHOLE)}"'
 #: The exporter's own pod is in `pod` where the server renames what it exports.
 OF_POD: Final = "namespace, pod, exported_namespace, exported_pod"
 JOB_LABELS: Final = ("label_batch_kubernetes_io_job_name", "label_job_name")

@@ -181,13 +181,16 @@ def _made(order: ExecutionRequest) -> Obj:
 
 
 def _parts(order: ExecutionRequest) -> tuple[int, int]:
-    """GPUs per pod, and number of pods. Pods of a Job are equal, so unequal parts are cut to their common divisor."""
+    """GPUs per pod, and number of pods. Pods of a Job are equal, so unequal parts are cut to their common divisor, and
+    a TPU slice by its hosts.
+    """
     ask = order.ask
     parts = [gpus for _, gpus in ask.slots]
     if not parts:
         parts = [shape.gpus for shape, count in fill(order.offer.shapes, ask.width) for _ in range(count)]
         parts[-1] = ask.width - sum(parts[:-1])
-    per_pod = math.gcd(*parts)
+    host = order.place.rent.host_chips(order.offer) if order.place.rent is not None else 0
+    per_pod = math.gcd(*parts, host)
     return per_pod, sum(parts) // per_pod
 
 
