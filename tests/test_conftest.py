@@ -58,7 +58,7 @@ SKIPS_WHOLE_FILE = "import pytest\npytest.importorskip('no_such_module')\n"
 def project(tmp_path: Path) -> Path:
     tests = tmp_path / "project" / "tests"
     tests.mkdir(parents=True)
-    for name in ("conftest.py", "once.py", "parts.py", "together.py", "turns.py"):
+    for name in ("conftest.py", "kueue_cluster.py", "once.py", "parts.py", "together.py", "turns.py"):
         shutil.copy(ROOT / "tests" / name, tests)
     (tests / "test_skips.py").write_text(SKIPS)
     return tests.parent
