@@ -85,9 +85,9 @@ bench-policy: .venv/.installed-dev  ## what a policy costs: verdicts a second, d
 	@$(BIN)/python -m bench.policy $(if $(FAST),--fast) $(if $(COMPILED),--compiled)
 
 # Where there is no Go, one is installed into .venv. If even that fails, the build says what is needed.
-kube: .venv/.installed  ## build or find the Kubernetes programs for `penstock dev-cluster` and its tests; as root also for real pods; KUEUE=1 for Kueue, JOBSET=1 for JobSet, KARPENTER=1 for Karpenter, CAPI=1 for Cluster API, DNS=1 for CoreDNS, too
+kube: .venv/.installed  ## build or find the Kubernetes programs for `penstock dev-cluster` and its tests; as root also for real pods; KUEUE=1 for Kueue, JOBSET=1 for JobSet, KARPENTER=1 for Karpenter, CAPI=1 for Cluster API, DNS=1 for CoreDNS, AUTOSCALER=1 for cluster-autoscaler, too
 	@command -v go >/dev/null || [ -x $(BIN)/go ] || $(INSTALL) --require-hashes --requirement requirements/go.txt || true
-	@$(BIN)/penstock dev-cluster build $(if $(KUEUE)$(filter 1,$(PENSTOCK_REQUIRE_ALL)),--kueue) $(if $(JOBSET)$(filter 1,$(PENSTOCK_REQUIRE_ALL)),--jobset) $(if $(KARPENTER)$(filter 1,$(PENSTOCK_REQUIRE_ALL)),--karpenter) $(if $(CAPI)$(filter 1,$(PENSTOCK_REQUIRE_ALL)),--cluster-api) $(if $(DNS)$(filter 1,$(PENSTOCK_REQUIRE_ALL)),--dns)
+	@$(BIN)/penstock dev-cluster build $(if $(KUEUE)$(filter 1,$(PENSTOCK_REQUIRE_ALL)),--kueue) $(if $(JOBSET)$(filter 1,$(PENSTOCK_REQUIRE_ALL)),--jobset) $(if $(KARPENTER)$(filter 1,$(PENSTOCK_REQUIRE_ALL)),--karpenter) $(if $(CAPI)$(filter 1,$(PENSTOCK_REQUIRE_ALL)),--cluster-api) $(if $(DNS)$(filter 1,$(PENSTOCK_REQUIRE_ALL)),--dns) $(if $(AUTOSCALER)$(filter 1,$(PENSTOCK_REQUIRE_ALL)),--autoscaler)
 
 demo-kube: kube .venv/.installed-dev  ## a Job that bursts, loses its spot node and comes home, on three real clusters; KEEP=1 leaves them running
 	@$(BIN)/penstock demo --kube $(if $(KEEP),--keep)

@@ -15,6 +15,7 @@ class Part(StrEnum):
     JOBSET = "JobSet: `make kube JOBSET=1` builds it once, in about five minutes"
     CLUSTER_API = "Cluster API: `make kube CAPI=1` builds it once, in about four minutes"
     KARPENTER = "Karpenter: `make kube KARPENTER=1` builds it once, in about five minutes"
+    AUTOSCALER = "cluster-autoscaler: `make kube AUTOSCALER=1` builds it once, in about five minutes"
     DNS = "CoreDNS: `make kube DNS=1` builds it once, in about two minutes"
     OUR_CLUSTERS = "clusters that may be broken: run without PENSTOCK_TEST_KUBECONFIGS"
     REAL_PODS = "real pods: `make kube` as root on Debian or Ubuntu installs containerd and runc"

@@ -37,6 +37,7 @@ SHARED: Final = {
 ALONE: Final = (
     "tests/assess/test_decision.py",
     "tests/bench/test_assess.py",
+    "tests/capacity/test_autoscaler.py",
     "tests/cli/test_approvals.py",
     "tests/cli/test_live.py",
     "tests/devcluster/test_cluster.py",

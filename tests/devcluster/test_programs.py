@@ -1,5 +1,6 @@
 """Building the programs, with a Go that only pretends: once, with words on the way, and whole or not at all."""
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -128,6 +129,27 @@ def test_cluster_api_is_built_in_a_module_of_ours_with_its_definitions(
 
 def test_the_recipe_of_cluster_api_is_for_its_version() -> None:
     assert f"sigs.k8s.io/cluster-api v{programs.CLUSTER_API}" in (programs.RECIPES / "capi/go.mod").read_text()
+
+
+def test_the_autoscaler_is_built_for_its_toy_cloud_alone_with_the_definition_of_its_release(
+    asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition = tmp_path / "apis/config/crd/autoscaling.x-k8s.io_provisioningrequests.yaml"
+    definition.parent.mkdir(parents=True)
+    definition.write_text("spec: {versions: [{name: v1beta1, storage: false}, {name: v1, storage: true}]}")
+    monkeypatch.setenv("SOURCE", str(tmp_path / "apis"))
+    for _ in range(2):
+        programs.build(lambda _: None)
+    before = asked.read_text()
+    programs.build(lambda _: None, autoscaler=True)
+    where = programs.build(lambda _: None, autoscaler=True)
+    added = asked.read_text().removeprefix(before).splitlines()
+    assert [line.split()[0] for line in added] == ["build", "mod"]
+    assert "-tags kwok" in added[0]
+    assert added[1].endswith("k8s.io/autoscaler/cluster-autoscaler/apis")  # of the version in our recipe
+    assert (where / "cluster-autoscaler").resolve() == where / f"cluster-autoscaler-{programs.AUTOSCALER}"
+    (crd,) = (programs.program("cluster-autoscaler-definitions") / "crds").iterdir()
+    assert json.loads(crd.read_text()) == {"spec": {"versions": [{"name": "v1", "storage": True}]}}
 
 
 @pytest.mark.usefixtures("asked")

@@ -27,10 +27,18 @@ def command() -> None:
 @click.option("--karpenter", is_flag=True, help="Also install Karpenter.")
 @click.option("--cluster-api", is_flag=True, help="Also install Cluster API.")
 @click.option("--dns", is_flag=True, help="Also install CoreDNS.")
+@click.option("--autoscaler", is_flag=True, help="Also install cluster-autoscaler.")
 @click.option("--s3-only", is_flag=True, help="Only build the S3 server for checkpoints, in about two minutes.")
 @as_json
 def build(
-    kueue: bool, jobset: bool, karpenter: bool, cluster_api: bool, dns: bool, s3_only: bool, as_json: bool
+    kueue: bool,
+    jobset: bool,
+    karpenter: bool,
+    cluster_api: bool,
+    dns: bool,
+    autoscaler: bool,
+    s3_only: bool,
+    as_json: bool,
 ) -> None:
     """Build the Kubernetes programs and an S3 server once; as root, also prepare real pods."""
     from penstock.devcluster import kubelet_nodes, programs, s3_server
@@ -42,6 +50,7 @@ def build(
         )
         return
     also = {"kueue": kueue, "jobset": jobset, "karpenter": karpenter, "cluster_api": cluster_api, "dns": dns}
+    also["autoscaler"] = autoscaler
     where = programs.build(programs.say_to_stderr, **also)
     kubelet_nodes.prepare(programs.say_to_stderr)
     print_json({"programs": str(where)}) if as_json else click.echo(f"The Kubernetes programs are in {where}")

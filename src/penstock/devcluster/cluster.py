@@ -15,7 +15,18 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from penstock.core.errors import BadInput
-from penstock.devcluster import cluster_api, dns, jobset, karpenter, kubelet_nodes, kueue, network, plane, toy_trainer
+from penstock.devcluster import (
+    autoscaler,
+    cluster_api,
+    dns,
+    jobset,
+    karpenter,
+    kubelet_nodes,
+    kueue,
+    network,
+    plane,
+    toy_trainer,
+)
 from penstock.devcluster.access import AdminApi, ClusterAccess, write_kubeconfig
 from penstock.devcluster.external import ExternalCluster, Refusal, random_name
 from penstock.devcluster.network import Network
@@ -221,6 +232,9 @@ class DevCluster(ExternalCluster):
         if self.plan.cluster_api:
             cluster_api.install(self)
             self.start_cluster_api()
+        if self.plan.autoscaler:
+            autoscaler.install(self)
+            autoscaler.start(self.autoscaler, self)
 
     def wait(self) -> None:
         """Wait until every node is ready and pods can be created."""
@@ -234,6 +248,8 @@ class DevCluster(ExternalCluster):
             self._until(lambda: karpenter.answers(self.karpenter), "Karpenter")
         if self.plan.cluster_api:
             self._until(lambda: cluster_api.answers(self), "Cluster API")
+        if self.plan.autoscaler:
+            self._until(lambda: autoscaler.answers(self.autoscaler), "cluster-autoscaler")
 
     def wait_for_api(self) -> None:
         self._until(self._answers, "its API server")
@@ -252,12 +268,17 @@ class DevCluster(ExternalCluster):
     def cluster_api(self) -> Process:
         return self._process("cluster-api")
 
+    @property
+    def autoscaler(self) -> Process:
+        return self._process("cluster-autoscaler")
+
     def processes(self) -> list[Process]:
         """Processes that must run while the cluster does; tests may end nodes."""
         also = {"kueue": self.plan.kueue, "jobset": self.plan.jobset, "karpenter": self.plan.karpenter}
         also |= {"coredns": self.plan.dns, "cluster-api": self.plan.cluster_api}
         also[cluster_api.PROVIDER] = self.plan.cluster_api
         also[TRAINER] = self.plan.multikueue
+        also["cluster-autoscaler"] = self.plan.autoscaler
         wanted = [name for name, wanted in also.items() if wanted]
         return [self._process(name) for name in (*plane.programs(real=self.plan.real), *wanted)]
 

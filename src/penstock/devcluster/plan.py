@@ -33,6 +33,7 @@ class ClusterPlan:
     karpenter: bool = False  #: rents kwok's nodes
     cluster_api: bool = False  #: the same, by MachineDeployments
     dns: bool = False  #: CoreDNS, for real pods
+    autoscaler: bool = False  #: cluster-autoscaler, which adds kwok's nodes
 
     def __post_init__(self) -> None:
         if not self.name.isalnum() or not self.name.islower() or len(self.name) > 12:

@@ -31,6 +31,9 @@ JOBSET: Final = "0.12.0"
 KARPENTER: Final = "1.14.1"  #: later ones want a newer Go than 1.26
 CLUSTER_API: Final = "1.14.0"  #: as in its recipe
 COREDNS: Final = "1.14.7"  #: as in its recipe
+AUTOSCALER: Final = (
+    "1.33.0"  #: as in its recipe, which names its commit; proxies of Go's modules have few of its releases
+)
 RAY: Final = ("ray.io_rayjobs", "ray.io_rayclusters")
 AUTOSCALING: Final = "autoscaling.x-k8s.io"
 #: Definitions of kinds that Kueue reads, by folder of ours: module, folder in it, and which of them. Nothing is built,
@@ -76,6 +79,7 @@ PACKAGES: Final = {
     "karpenter": 1_100,
     "cluster-api": 1_270,
     "coredns": 760,
+    "cluster-autoscaler": 1_130,
 }
 
 Say = Callable[[str], None]
@@ -124,6 +128,7 @@ def build(
     karpenter: bool = False,
     cluster_api: bool = False,
     dns: bool = False,
+    autoscaler: bool = False,
 ) -> Path:
     """Into the cache, what is missing; two who ask at once build once."""
     with _locked(say):
@@ -146,6 +151,8 @@ def build(
             _build_cluster_api(say)
         if dns and not (folder() / f"coredns-{COREDNS}").exists():
             _build_dns(say)
+        if autoscaler and not (folder() / f"cluster-autoscaler-{AUTOSCALER}").exists():
+            _build_autoscaler(say)
     return folder()
 
 
@@ -280,6 +287,21 @@ def _build_dns(say: Say) -> None:
     _link("coredns", f"coredns-{COREDNS}")
 
 
+def _build_autoscaler(say: Say) -> None:
+    """With its kwok provider alone, in a module of ours: its own one has the clients of thirty clouds."""
+    say(f"Building cluster-autoscaler {AUTOSCALER}: about 3 minutes of CPU when nothing is cached")
+    name, package, recipe = "cluster-autoscaler", "k8s.io/autoscaler/cluster-autoscaler", RECIPES / "autoscaler"
+    made, definitions = folder() / f"{name}.new", folder() / f"{name}-{AUTOSCALER}-definitions"
+    _go(["build", "-tags", "kwok", "-ldflags", "-s -w", "-o", str(made), package], name, say, {}, recipe)
+    shutil.rmtree(definitions, ignore_errors=True)
+    (definitions / "crds").mkdir(parents=True)
+    source = _downloaded(f"{package}/apis", recipe) / "config/crd"
+    _copy_slim(source, (f"{AUTOSCALING}_provisioningrequests",), definitions / "crds")
+    made.rename(folder() / f"{name}-{AUTOSCALER}")
+    _link(f"{name}-definitions", definitions.name)
+    _link(name, f"{name}-{AUTOSCALER}")
+
+
 def _copy_definitions(source: Path, to: Path) -> None:
     """CRDs and webhooks of a release."""
     shutil.rmtree(to, ignore_errors=True)
@@ -333,13 +355,16 @@ def _without_descriptions(part: Any) -> Any:
 
 def _source_of(name: str, version: str) -> Path:
     module = name if "/" in name else f"sigs.k8s.io/{name}"
-    asked = [_go_program(), "mod", "download", "-json", f"{module}@v{version}"]
-    done = subprocess.run(asked, cwd=folder(), capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    return _downloaded(f"{module}@v{version}", folder())
+
+
+def _downloaded(module: str, where: Path) -> Path:
+    """Its source. Without a version it is the one that the recipe in this folder names."""
+    asked = [_go_program(), "mod", "download", "-json", module]
+    done = subprocess.run(asked, cwd=where, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     download = json.loads(done.stdout or "{}")
     if "Dir" not in download:
-        raise BadInput(
-            f"{name} {version} could not be downloaded: {download.get('Error') or done.stderr.strip()[-300:]}"
-        )
+        raise BadInput(f"{module} could not be downloaded: {download.get('Error') or done.stderr.strip()[-300:]}")
     return Path(download["Dir"])
 
 

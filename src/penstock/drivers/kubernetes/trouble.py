@@ -32,7 +32,9 @@ from penstock.kube import annotations
 from penstock.kube.client import Obj
 
 STABLE_SECONDS: Final = 2.0  #: trouble that passes sooner is not worth a word
-LOOKS_SECONDS: Final = (4.0, 8.0, 16.0, 30.0)  #: between looks at the Events; the last one again and again
+#: Between looks at the Events; the last one again and again. One is after 42 s: cluster-autoscaler lets pods with GPUs
+#: wait for 30 s, and looks every 10 s.
+LOOKS_SECONDS: Final = (4.0, 8.0, 16.0, 14.0, 30.0)
 MOST_TOLD: Final = 20  #: reports of one attempt
 NO_PODS: Final = Trouble("pods", "the cluster makes no pod for it; a quota or a rule may be in the way")
 UNNOTICED: Final = Trouble(
