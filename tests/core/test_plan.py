@@ -13,12 +13,9 @@ from penstock.core.engine import Engine, Step
 from penstock.core.model import events as e
 from penstock.core.model.lifecycle import Broken
 from penstock.core.model.reasons import (
-    Displaced,
     JoinsNode,
-    MovesTogether,
     NotWorthWaiting,
     PatienceOver,
-    Preempted,
     QueueFull,
     Reason,
 )
@@ -113,7 +110,7 @@ def is_so(engine: Engine, job_id: str, answer: str, offer: str) -> bool:
 def made_room(step: Step, ids: list[str]) -> list[Reason]:
     """Why others were stopped for it."""
     reasons = [promise.because for promise in step.outputs if isinstance(promise, e.StopPromised)]
-    return [why for why in reasons if isinstance(why, (Preempted, Displaced, MovesTogether)) and why.gainer in ids]
+    return [why for why in reasons if getattr(why, "gainer", "") in ids]
 
 
 def bursts_to_the_first_that_is_paid(preview: Plan) -> None:

@@ -119,6 +119,16 @@ def test_who_waits_for_money_tries_again_when_the_month_turns() -> None:
     assert penstock.hears(nothing, at="day 31, 00:00") == [start("b.1", on="pods")]
 
 
+def test_a_cap_that_falls_starts_nothing() -> None:
+    """Near the end of the month a part of what it needs is the next one's; a cap that falls is no reason to begin."""
+    penstock = given(PODS, cap("org", "1.5"))
+    assert penstock.hears(submitted("a"), at="day 30, 12:00") == []
+    assert penstock.why("a") == CapBinds("org", "month 1", usd("1.5"), 0, 0, LEAST)
+    for amount in ("1.4", "1.4"):
+        assert penstock.hears(cap("org", amount), at="day 30, 23:55") == []
+    assert penstock.hears(cap("org", "1.45"), at="day 30, 23:55") == [start("a.1", on="pods")]
+
+
 def test_a_lease_over_the_months_end_is_split_between_both_months() -> None:
     penstock = given(PODS)
     penstock.hears(submitted("a", lease_max_ms="1h"), at="day 30, 23:30")

@@ -6,7 +6,7 @@ from typing import Any
 from penstock.core.decide.rules import BuiltInRules
 from penstock.core.model import events as e
 from penstock.core.model.reasons import CapBinds, Displaced, MovesTogether, OwnedFree, PatienceOver, Preempted
-from penstock.core.model.types import Waiting
+from penstock.core.model.types import JobSpec, Waiting
 from penstock.core.plan import Choice, Effect, Plan, plan
 from penstock.core.units import HOUR, MINUTE
 from penstock.core.units import money as usd
@@ -148,11 +148,26 @@ def test_a_whole_plan() -> None:
         tally=(("start", "lab", 1),),
         expected_run_ms=3 * HOUR,
         stated=True,
+        jobs_ended=0,
         choices=(free, rents),
         excluded=(),
         effects=(),
     )
     assert planned.decision.because == OwnedFree(0, 8)
+
+
+def unknown(job: str) -> Told:
+    return lambda at: e.JobSubmitted(at, -1, job, JobSpec(8))
+
+
+def test_a_plan_says_whether_its_run_time_is_a_guess() -> None:
+    penstock = given(site("lab"), policy("10m"))
+    assert asked(penstock, unknown("a"), "09:00").jobs_ended == 0
+    penstock.hears(unknown("a"), at="09:00")
+    penstock.hears(started("a.1"), at="09:00")
+    penstock.hears(ended("a.1"), at="09:20")
+    planned = asked(penstock, unknown("b"), "09:30")
+    assert (planned.stated, planned.jobs_ended, planned.expected_run_ms) == (False, 1, 20 * MINUTE)
 
 
 def penstock_decides(penstock: Penstock, job: Told, at: str) -> Any:

@@ -355,6 +355,8 @@ def test_a_person_is_told_that_there_is_no_money_and_it_comes_when_there_is() ->
     short = penstock.promise(e.ClusterShort)
     assert (short.site, short.until_at, type(short.because)) == ("burst", clock("10:00"), CapBinds)
     assert penstock.wakes() == clock("10:00")
+    assert penstock.hears(cap("team:platform", "0.4"), at="09:10") == []
+    assert penstock.promises == []  # a lower cap is no new money
     assert penstock.hears(cap("team:platform", "50"), at="09:30") == [launch("burst/c1", at="burst/cluster")]
 
 

@@ -176,7 +176,8 @@ def _last_line(client: Client, job: str) -> str:
 def draw_plan(planned: dict[str, Any]) -> None:
     """The first line is the decision, in the words `penstock why` would use once the job is submitted."""
     currency = planned["currency"]
-    known = "stated" if planned["stated"] else "from what such jobs took before"
+    learned = "from what such jobs took before" if planned["jobs_ended"] else "a guess until jobs have ended"
+    known = "stated" if planned["stated"] else learned
     click.echo(safe(f"If submitted now: {_shared_out(planned['tally'])}{planned['says']}"))
     for effect in planned["effects"]:
         job, then = effect["job"] or "A job of another team", effect["to"]

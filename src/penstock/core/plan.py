@@ -33,6 +33,7 @@ from penstock.core.model.reasons import (
     ClassPreempted,
     Denial,
     Displaced,
+    GivesWay,
     MovesTogether,
     NoRoomThere,
     Paced,
@@ -53,7 +54,7 @@ Decision: TypeAlias = StartPromised | WaitPromised | ReservePromised | JobRefuse
 
 
 #: Reasons of a stop for another job's sake.
-EFFECTS: Final = (Preempted, ClassPreempted, Displaced, ShareReturned, MovesTogether)
+EFFECTS: Final = (Preempted, ClassPreempted, Displaced, ShareReturned, MovesTogether, GivesWay)
 
 
 @value
@@ -101,6 +102,7 @@ class Plan:
     tally: tuple[tuple[Answer, str, int], ...]  # answer, offer and how many jobs: more than one job if it is an array
     expected_run_ms: Millis
     stated: bool  # by the user; otherwise an estimate from history
+    jobs_ended: int  # what history is made of; 0: the estimate is a guess
     choices: tuple[Choice, ...]
     excluded: tuple[Excluded, ...]
     effects: tuple[Effect, ...]
@@ -123,6 +125,7 @@ def plan(state: State, rules: Rules, submitted: JobSubmitted, also: tuple[Fact, 
         tally=_tally(list(observer.decisions.values())),
         expected_run_ms=observer.expected_ms,
         stated=submitted.spec.expected_run_ms is not None,
+        jobs_ended=state.history.jobs_ended(),
         choices=observer.listed,
         excluded=observer.excluded,
         effects=tuple(observer.effects),

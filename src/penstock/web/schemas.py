@@ -186,6 +186,7 @@ class Plan(Shape):
     effects: list[Effect] = Field(description="Running jobs that would have to make room for it.")
     expected_run_ms: Ms
     stated: bool = Field(description="The run time was; otherwise it is an estimate from history.")
+    jobs_ended: int = Field(description="How many jobs history has; 0: an estimate is a guess.")
     choices: list[Choice]
     excluded: list[Excluded]
     currency: str

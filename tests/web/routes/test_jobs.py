@@ -219,6 +219,7 @@ async def test_a_plan_ranks_offers_and_records_nothing(tmp_path: Path) -> None:
         ask = {"gpus": 2, "command": "x", "run_time": "1h"}
         plan = (await penstock.admin.post("/v1/plan", json=ask)).json()
         assert (plan["answer"], plan["offer"], plan["stated"]) == ("start", "lab/owned", True)
+        assert plan["jobs_ended"] == 0
         assert [choice["offer"] for choice in plan["choices"]] == ["lab/owned", "cloud/pods"]
         assert plan["choices"][1]["cost"] == plan["choices"][1]["total"] == 3_600_000
         assert (plan["tally"], plan["effects"]) == ([{"answer": "start", "offer": "lab/owned", "jobs": 1}], [])

@@ -61,7 +61,7 @@ from penstock.core.fold.sites import (
 from penstock.core.fold.state import Aim, RareChanges, State, Touched, without
 from penstock.core.model import events as e
 from penstock.core.model.actions import CopyData
-from penstock.core.units import Instant
+from penstock.core.units import Instant, Money
 
 
 def apply(state: State, event: e.Event) -> None:
@@ -162,16 +162,22 @@ def period_opened(state: State, event: e.PeriodOpened) -> None:
 
 
 def cap_set(state: State, event: e.CapSet) -> None:
-    before = state.ledger.caps.get(event.scope)
+    before, rate_before = state.ledger.caps.get(event.scope), state.ledger.rate_caps.get(event.scope)
     state.ledger.set_cap(event.scope, event.per_period, event.per_hour)
     state.raises.pop(event.scope, None)  # granted, or overtaken
     if event.from_file:
         state.ledger.file_caps[event.scope] = (event.per_period, event.per_hour)
-    state.changes.note_rare().room[event.scope] = None
-    warm.ask_again(state)
-    clusters.ask_again(state)
+    if _is_above(event.per_period, before) or _is_above(event.per_hour, rate_before):
+        state.changes.note_rare().room[event.scope] = None
+        warm.ask_again(state)
+        clusters.ask_again(state)
     if event.per_period is not None and (before is None or event.per_period < before):
         state.changes.note_rare().stale = True
+
+
+def _is_above(cap: Money | None, before: Money | None) -> bool:
+    """None: no cap at all."""
+    return before is not None and (cap is None or cap > before)
 
 
 def cap_raise_asked(state: State, event: e.CapRaiseAsked) -> None:

@@ -40,6 +40,10 @@ class Runtimes(Protocol):
         """How long 19 of 20 such jobs still run at most, having run so long, stated or not; None: too few ended."""
         ...
 
+    def jobs_ended(self) -> int:
+        """How many jobs have taught it; 0: all that it says is a guess."""
+        ...
+
 
 class Recent:
     __slots__ = ("by_width", "ended", "sums", "total")
@@ -84,6 +88,9 @@ class Recent:
     def nearly_all(self, spec: JobSpec, age_ms: Millis) -> Millis | None:
         longer = sorted(run_ms for run_ms in self.by_width.get(spec.gpus, ()) if run_ms > age_ms)
         return longer[len(longer) * 19 // 20] - age_ms if len(longer) >= ENOUGH else None
+
+    def jobs_ended(self) -> int:
+        return self.ended
 
 
 #: Edges of the bins, growing by the square root of two from a minute to two months.
@@ -213,6 +220,9 @@ class LifeTable:
     def nearly_all(self, spec: JobSpec, age_ms: Millis) -> Millis | None:
         lives = self._lives(spec) if self.all.jobs >= ENOUGH else None
         return lives.nearly_all(age_ms) if lives is not None else None
+
+    def jobs_ended(self) -> int:
+        return self.all.jobs
 
     def _lives(self, spec: JobSpec) -> Lives | None:
         if spec.name and (named := self.by_name.get((spec.team, spec.gpus, kind_of(spec.name)))):
