@@ -71,6 +71,8 @@ class ToyProvider:
     def __init__(self, cluster: Cluster, kubeconfig: bytes) -> None:
         self.cluster, self.kubeconfig = cluster, kubeconfig
         self.news = asyncio.Event()
+        self.busy: dict[str, asyncio.Task[None]] = {}  #: by uid: what is being done for an object
+        self.later: set[str] = set()  #: what changed meanwhile
         self.kinds = {kind: Informer(cluster, kind, self._changed) for kind in (CLUSTERS, CONTROL_PLANES, MACHINES)}
 
     def _changed(self, _: Obj | None, __: Obj | None) -> None:
@@ -85,9 +87,24 @@ class ToyProvider:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.news.wait(), LOOK_SECONDS if self._is_busy() else None)
                 self.news.clear()
-                await asyncio.gather(
-                    *[self._see_to(kind, obj) for kind, informer in self.kinds.items() for obj in informer]
-                )
+                for kind, informer in self.kinds.items():
+                    for obj in informer:
+                        self._begin(tasks, kind, obj)
+
+    def _begin(self, tasks: asyncio.TaskGroup, kind: Kind, obj: Obj) -> None:
+        """One thing at a time for each object, and none waits for another's slow answer."""
+        uid = str(obj["metadata"]["uid"])
+        if uid in self.busy:
+            self.later.add(uid)
+            return
+        self.busy[uid] = tasks.create_task(self._see_to(kind, obj))
+        self.busy[uid].add_done_callback(lambda _: self._ended(uid))
+
+    def _ended(self, uid: str) -> None:
+        del self.busy[uid]
+        if uid in self.later:
+            self.later.discard(uid)
+            self.news.set()
 
     def _is_busy(self) -> bool:
         """Whether something may be due although nothing changes."""
