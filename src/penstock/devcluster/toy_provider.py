@@ -94,6 +94,8 @@ class ToyProvider:
     def _begin(self, tasks: asyncio.TaskGroup, kind: Kind, obj: Obj) -> None:
         """One thing at a time for each object, and none waits for another's slow answer."""
         uid = str(obj["metadata"]["uid"])
+        if _is_done(obj) and "deletionTimestamp" not in obj["metadata"]:
+            return
         if uid in self.busy:
             self.later.add(uid)
             return
