@@ -96,6 +96,8 @@ async def test_a_node_has_our_marks_and_bounds_on_how_long_it_may_take_to_go(
 ) -> None:
     async with opened(ground) as lab:
         await lab.driver.capacity.ask(launch("a.1/n0", deadline_at=ground.clock() + HOUR))
+        asked = nodes_of(lab).cluster_now().requests["get machinedeployments.cluster.x-k8s.io"]
+        assert asked == 1  # of the one that it is to be like: the answer to its own creation says the rest
         spec = deployment(managing, ground, "a.1/n0")["spec"]["template"]["spec"]
         assert spec["deletion"]["nodeDrainTimeoutSeconds"] == 5
         (node,) = managing.get("nodes", "-l", f"{annotations.INSTALLATION}={ground.installation}")["items"]
@@ -257,6 +259,31 @@ async def test_a_machine_that_others_delete_is_a_notice_and_is_not_replaced(
             await asyncio.sleep(0.1)
         await lab.driver.capacity.release("a.1/n0")
         assert await lab.driver.capacity.list() == ()
+
+
+@story
+async def test_a_second_machine_that_core_ends_again_says_nothing_about_the_node(
+    ground: ClusterApiGround, managing: DevCluster
+) -> None:
+    """Of 100 nodes asked for at once core made two Machines for some. When it ended one, the node was given back."""
+    namespace = ground.settings.namespace
+    path = MACHINE_DEPLOYMENTS.path(namespace, name_of(ground, WARM))
+    machines = MACHINES.path(namespace)
+    async with opened(ground) as lab:
+        nodes = nodes_of(lab)
+        await nodes.ask(launch(WARM, deadline_at=ground.clock() + HOUR))
+        managing.api.ask("PATCH", path, {"spec": {"replicas": 2}})
+        while len(machines_of(nodes)) != 2:
+            await asyncio.sleep(0.1)
+        (second,) = [m for m in machines_of(nodes) if node_name_of(m) != nodes.marked[name_of(ground, WARM)]]
+        marks = {"annotations": {"cluster.x-k8s.io/delete-machine": "yes"}}
+        managing.api.ask("PATCH", f"{machines}/{second['metadata']['name']}", {"metadata": marks})
+        managing.api.ask("PATCH", path, {"spec": {"replicas": 1}})
+        while len(machines_of(nodes)) != 1:
+            await asyncio.sleep(0.1)
+        assert [fact for fact in lab.said if isinstance(fact, e.NodeNotice)] == []
+        assert deployment(managing, ground, WARM)["spec"]["replicas"] == 1
+        await nodes.release(WARM)
 
 
 @story

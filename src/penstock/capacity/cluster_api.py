@@ -331,12 +331,15 @@ class ClusterApiNodes(ClusterNodes):
         self.wake(str(obj["metadata"]["name"]))
 
     def _machine_changed(self, before: Obj | None, now: Obj | None) -> None:
-        """One that others delete would be replaced, and paid for: its deployment is told to have none."""
+        """One that others delete would be replaced, and paid for: its deployment is told to have none. One beside that
+        which has become our Node is core's own affair: when it is in a hurry it makes two, and ends one.
+        """
         obj = now or before
         assert obj is not None
+        is_ours = self.marked.get(label_of(obj), node_name_of(obj)) == node_name_of(obj)
         if now is None:
             self.noticed.pop(str(obj["metadata"]["uid"]), None)
-        elif "deletionTimestamp" in now["metadata"]:
+        elif "deletionTimestamp" in now["metadata"] and is_ours:
             self._notice(node_of(obj), obj, "its Machine was deleted")
         index(self.machines_named, before, now)
         self.wake(label_of(obj))

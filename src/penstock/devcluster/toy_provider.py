@@ -94,6 +94,8 @@ class ToyProvider:
     def _begin(self, tasks: asyncio.TaskGroup, kind: Kind, obj: Obj) -> None:
         """One thing at a time for each object, and none waits for another's slow answer."""
         uid = str(obj["metadata"]["uid"])
+        if _is_done(obj) and "deletionTimestamp" not in obj["metadata"]:
+            return
         if uid in self.busy:
             self.later.add(uid)
             return
@@ -120,8 +122,16 @@ class ToyProvider:
         with suppress(errors.KubeError):  # the next round tries again
             if kind is MACHINES:
                 await self._machine(obj)
-            elif "deletionTimestamp" not in obj["metadata"] and not _is_done(obj):
+            elif "deletionTimestamp" not in obj["metadata"] and not _is_done(obj) and not self._is_early(kind, obj):
                 await (self._control_plane(obj) if kind is CONTROL_PLANES else self._done(kind, obj))
+
+    def _is_early(self, kind: Kind, obj: Obj) -> bool:
+        """True for a cluster whose control plane is about to come. Once its infrastructure is there core connects to
+        it, and if there is no kubeconfig yet, it tries again only after 30 s.
+        """
+        planes = [plane for plane in self.planes if _cluster_of(plane) == _cluster_of(obj)]
+        coming = [plane for plane in planes if not (plane["spec"].keys() & {"boot_ms", "refused"})]
+        return kind is CLUSTERS and not (planes and all(map(_is_done, coming)))
 
     async def _control_plane(self, obj: Obj) -> None:
         meta, spec, owner = obj["metadata"], obj["spec"], _cluster_of(obj)
