@@ -1,7 +1,7 @@
 """A log that breaks off goes on where it was; where no kubelet answers, few ask."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -71,6 +71,53 @@ async def test_of_a_log_without_end_a_part_is_kept_and_all_is_read(tmp_path: Pat
     await follow(log, cluster, lambda: True)
     assert log.kept.read(0, 1000)[0].startswith(b"begins\npen\npenstock: this log is longer")
     assert log.finished
+    await cluster.close()
+
+
+@story
+async def test_what_the_kubelet_says_of_a_log_that_it_cannot_read_is_not_the_log(tmp_path: Path) -> None:
+    """It answers 200 with its own words; taken for a line with a timestamp, they hid all that came later."""
+    unreadable = 'failed to try resolving symlinks in path "/var/log/pods/n_pod/main/0.log": no such file or directory'
+    said = [
+        unreadable,
+        f"{LINES[0]}\n",
+        f"{LINES[0]}\nunable to retrieve container logs for containerd://1",
+        *LINES[1:],
+    ]
+    asked: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request)
+        return httpx2.Response(200, text=said[len(asked) - 1])
+
+    cluster = cluster_of(answer)
+    log = PodLog(tmp_path / "log", 1000, Kubelets(), lambda: None)
+    await follow(log, cluster, lambda: len(asked) == len(said))
+    assert log.kept.read(0, 1000)[0].decode().splitlines() == [line.partition(" ")[2] for line in LINES]
+    await cluster.close()
+
+
+@story
+async def test_a_line_that_is_too_long_is_kept_in_pieces_and_hides_nothing_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a progress bar prints it: no line end for hours. Its pieces have no timestamps of their own."""
+    monkeypatch.setattr(pod_logs, "LONGEST_LINE", 60)
+    bar = b"zero " * 8
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield f"{LINES[0]}\n{LINES[1]} ".encode()
+        for _ in range(3):
+            yield bar + b"\r" + bar
+        yield f"\n{LINES[2]}\n".encode()
+
+    cluster = cluster_of(lambda _: httpx2.Response(200, content=pieces()))
+    log = PodLog(tmp_path / "log", 1000, Kubelets(), lambda: None)
+    await follow(log, cluster, lambda: True)
+    kept = log.kept.read(0, 1000)[0]
+    assert kept.startswith(b"begins\npenstock: step 3 of 9 zero ")
+    assert kept.endswith(b"\nx penstock: checkpoint\n")
+    assert kept.count(b"zero") == 3 * 16
     await cluster.close()
 
 

@@ -2,26 +2,33 @@
 driver has one for each started pod of an attempt.
 
 Lines have timestamps. After a broken connection or a restart of the control plane we continue after the last line, and
-a checkpoint written in between counts from its own time.
+a checkpoint written in between counts from its own time. What has none is the kubelet's own: that it cannot read the
+file, or not yet.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from penstock.drivers import progress
 from penstock.drivers.records import read, write
 from penstock.kube.client import Cluster
-from penstock.kube.errors import KubeError, NotFound
+from penstock.kube.errors import KubeError, NotFound, Unavailable
 
 FIRST_RETRY_SECONDS: Final = 1.0
 LAST_RETRY_SECONDS: Final = 60.0
 LAST_TRIES: Final = 2  #: tries to read the rest of an ended pod's log
-LONGEST_LINE: Final = 1 << 20
+LONGEST_LINE: Final = 1 << 20  #: a longer one is kept in pieces
+STAMP: Final = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)")
 TOO_LONG: Final = b"\npenstock: this log is longer than what is kept of one; the rest is not here\n"
+
+
+#: A line's timestamp and text, and whether it only goes on with the one before, which was too long.
+Stamped: TypeAlias = tuple[str, bytes, bool]
 
 
 class Kubelets:
@@ -90,6 +97,7 @@ class PodLog:
         self.marks: dict[str, Any] = read(f"{folder}/marks.json")
         self.heard = False  #: we have read from it
         self.failed = False  #: the last try failed
+        self.took = False  #: the last piece was new, and so is what goes on from it
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -127,21 +135,26 @@ class PodLog:
             wait = min(2 * wait, LAST_RETRY_SECONDS)
 
     async def _read(self, cluster: Cluster, pod: str, where: dict[str, str], began: datetime) -> None:
-        upto = str(self.marks.get("upto", "")) if self.marks.get("of_pod") == pod else ""
+        upto = self._upto(pod)
         params = {"follow": "true", "timestamps": "true", "container": where["container"]}
         params |= {"sinceTime": upto} if upto else {}
         async with cluster.log(pod, where["namespace"], params) as pieces:
             self.heard, self.failed = True, False
             self.kubelets.note(answered=True)
-            async for lines in _lines(pieces):
+            async for lines, words in _stamped(_lines(pieces)):
                 self._take(lines, pod, began)
+                if words:
+                    raise Unavailable(words)
 
-    def _take(self, lines: list[bytes], pod: str, began: datetime) -> None:
+    def _upto(self, pod: str) -> str:
+        """The timestamp of its last line that we have; empty: we have none."""
         upto = str(self.marks.get("upto", "")) if self.marks.get("of_pod") == pod else ""
-        stamped = [
-            (stamp.decode("ascii", "replace"), text) for stamp, _, text in (line.partition(b" ") for line in lines)
-        ]
-        new = [(stamp, text) for stamp, text in stamped if not upto or stamp > upto]
+        return upto if STAMP.fullmatch(upto.encode()) else ""
+
+    def _take(self, lines: list[Stamped], pod: str, began: datetime) -> None:
+        upto = self._upto(pod)
+        new = [(stamp, text) for stamp, text, goes_on in lines if not upto or stamp > upto or (goes_on and self.took)]
+        self.took = bool(new) and bool(lines) and new[-1] == lines[-1][:2]
         if not new:
             return
         before = {key: value for key, value in self.marks.items() if key not in ("upto", "of_pod")}
@@ -166,17 +179,39 @@ class PodLog:
             self.task.cancel()
 
 
-async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
-    """Whole lines, as many as arrived together. The last line of a log needs no line end."""
-    rest = b""
+async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[list[tuple[bytes, bool]]]:
+    """Whole lines, as many as arrived together, each with whether it only goes on with the one before, which was too
+    long. The last line of a log needs no line end.
+    """
+    rest, goes_on = b"", False
     async for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
+        *ended, rest = (rest + piece).split(b"\n")
+        lines = [(line, goes_on and not number) for number, line in enumerate(ended)]
+        goes_on = goes_on and not ended
         if len(rest) > LONGEST_LINE:
-            lines, rest = [*lines, rest], b""
+            lines, rest, goes_on = [*lines, (rest, goes_on)], b"", True
         if lines:
             yield lines
     if rest:
-        yield [rest]
+        yield [(rest, goes_on)]
+
+
+async def _stamped(many: AsyncIterator[list[tuple[bytes, bool]]]) -> AsyncIterator[tuple[list[Stamped], str]]:
+    """Lines with their timestamps, up to the kubelet's own words, if it says any."""
+    stamp = ""
+    async for lines in many:
+        made: list[Stamped] = []
+        for line, goes_on in lines:
+            first, _, text = line.partition(b" ")
+            if goes_on:
+                made.append((stamp, line, True))
+            elif STAMP.fullmatch(first):
+                stamp = first.decode()
+                made.append((stamp, text, False))
+            else:
+                yield made, line[:500].decode("utf-8", "replace")
+                return
+        yield made, ""
 
 
 def _ran_ms(stamp: str, began: datetime) -> int:
