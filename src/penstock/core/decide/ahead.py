@@ -27,7 +27,7 @@ from penstock.core.values import value
 LEASE_MS: Final = HOUR
 #: Where a node's deadline is fixed when it is rented: its whole life.
 LIFE_MS: Final = 12 * HOUR
-#: How long a pool without money rests, unless caps change or a month begins.
+#: How long a pool without money rests, unless a cap rises or a month begins.
 PAUSE_MS: Final = HOUR
 
 Cause: TypeAlias = Literal["hours", "forecast", "pool"]

@@ -21,7 +21,7 @@ from penstock.core.model.types import Hold, Offer, TransientCluster
 from penstock.core.units import HOUR, NEVER, Instant, Money
 
 LEASE_MS: Final = HOUR  #: of a cluster; renewed while it is used or wanted
-PAUSE_MS: Final = HOUR  #: how long a person's wish rests for which there is no money, unless caps change
+PAUSE_MS: Final = HOUR  #: how long a person's wish rests for which there is no money, unless a cap rises
 
 Cause = Literal["idle", "asked", "lease", "site"]
 

@@ -74,7 +74,7 @@ def cluster_dismissed(state: State, event: e.ClusterDismissed) -> None:
 
 
 def ask_again(state: State) -> None:
-    """Caps or periods have changed: there may be money for what people want."""
+    """A cap has risen, or a month began: there may be money for what people want."""
     state.clusters.short.clear()
 
 

@@ -50,7 +50,7 @@ def warm_short(state: State, event: e.WarmShort) -> None:
 
 
 def ask_again(state: State) -> None:
-    """Caps or periods have changed: pools that had no money may have some."""
+    """A cap has risen, or a month began: pools that had no money may have some."""
     state.warm.short.clear()
 
 
