@@ -22,8 +22,16 @@ def test_run_time_and_pods_of_all_attempts_are_added_up_each_once() -> None:
 
 
 def test_attempts_of_a_site_that_counts_no_pods_count_as_one_failed_pod_unless_they_were_stopped() -> None:
-    facts = [e.AttemptLost(1, "a.1", 0), e.AttemptStopped(2, "a.2", 0), e.AttemptEnded(3, "a.3", "failed")]
+    facts = [
+        e.AttemptStarted(1, "a.1"), e.AttemptLost(1, "a.1", 0), e.AttemptStopped(2, "a.2", 0),
+        e.AttemptEnded(3, "a.3", "failed"),
+    ]  # fmt: skip
     assert tallied(facts) == Earlier(failed=2)
+
+
+def test_an_attempt_that_was_lost_before_it_ran_has_no_failed_pod() -> None:
+    """Its site went away before the start was answered: the home Job showed a failed pod that nobody ever saw."""
+    assert tallied([e.AttemptLost(1, "a.1", 0)]) == Earlier()
 
 
 def test_what_is_sent_along_is_read_back() -> None:

@@ -103,6 +103,13 @@ def test_a_running_job_shows_what_its_site_counts_on_top_of_earlier_attempts() -
     assert ("completedIndexes" in queue, "failedIndexes" in queue) == (False, False)
 
 
+def test_a_start_that_its_site_has_not_taken_yet_shows_no_pods() -> None:
+    """Its site was away, or its webhook was down: the home Job showed an active pod that nothing could create."""
+    starting = attempt(1, "starting", started=False)
+    assert (status_of("placed", starting)["active"], status_of("placed", starting).get("startTime")) == (0, None)
+    assert status_of("placed", attempt(1, "running", started=True))["active"] == 1  # a site that counts none
+
+
 def test_counts_never_fall_and_a_pod_that_only_saved_its_work_is_not_shown_as_the_last_success() -> None:
     pods = RunningPods(succeeded=1)
     assert status_of("placed", attempt(1, "running", started=True), pods=pods)["succeeded"] == 0

@@ -20,7 +20,7 @@ TEXTS: Final = ("completed_indexes", "failed_indexes")
 
 @value
 class Earlier:
-    """Over all attempts that have ended. Those of drivers that count no pods count as one failed pod each."""
+    """Over all attempts that ended. Those of drivers that count no pods count as one failed pod each, if they ran."""
 
     ran_ms: Millis = 0  # from start to end; queued time is none of it
     succeeded: int = 0
@@ -49,7 +49,8 @@ class AttemptTally:
     def _with(self, event: e.AttemptEnded | e.AttemptStopped | e.AttemptLost) -> Earlier:
         before, pods = self.earlier, event.pods
         is_stop = isinstance(event, e.AttemptStopped) or getattr(event, "outcome", "") == "done"
-        counted = pods or PodCounts(failed=0 if is_stop else 1)
+        never_ran = isinstance(event, e.AttemptLost) and event.attempt not in self.started
+        counted = pods or PodCounts(failed=0 if is_stop or never_ran else 1)
         done = indexes.together(before.completed_indexes, counted.completed_indexes)
         return Earlier(
             ran_ms=before.ran_ms + max(0, event.at - self.started.get(event.attempt, event.at)),

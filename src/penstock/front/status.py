@@ -186,11 +186,13 @@ def shown(job: Json, snapshot: JobSnapshot) -> Json:
 
 
 def _running(job: Json, snapshot: JobSnapshot, living: Sequence[AttemptRow]) -> RunningPods:
-    """Pods of its live attempt. A site that does not count them has as many as the Job asks for."""
+    """Pods of its live attempt. A site that does not count them has as many as the Job asks for, once it has started:
+    while a site does not answer, or admits nothing, there are none.
+    """
     if snapshot.pods is not None:
         return snapshot.pods
-    pods = _pods(job)
-    return RunningPods(active=pods, ready=pods if any(attempt.started_at is not None for attempt in living) else 0)
+    pods = _pods(job) if any(attempt.started_at is not None for attempt in living) else 0
+    return RunningPods(active=pods, ready=pods)
 
 
 def _succeeded(job: Json, snapshot: JobSnapshot, pods: RunningPods) -> int:

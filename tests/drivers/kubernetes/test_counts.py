@@ -1,9 +1,12 @@
 """How many pods a home Job shows, by its execution Job and pods."""
 
+from typing import Any
+
 from penstock.core.model.types import PodCounts
 from penstock.drivers.kubernetes.counts import counts_at_end, counts_now
 from penstock.drivers.kubernetes.pods import End, end_of
-from tests.drivers.kubernetes.test_pods import disrupted, ended, job, terminating
+from penstock.kube import annotations
+from tests.drivers.kubernetes.test_pods import disrupted, ended, job, pod, terminating
 
 
 def test_pods_that_we_stop_are_never_shown_as_failed_ones() -> None:
@@ -22,6 +25,38 @@ def test_pods_that_are_lost_count_as_failed_and_use_up_no_retry() -> None:
     lost["status"] |= {"failed": 2}
     assert counts_now(lost, pods).failed == 2
     assert counts_at_end(lost, pods, "lost") == PodCounts(failed=2)
+
+
+def rejected() -> dict[str, Any]:
+    return pod("Failed", reason="UnexpectedAdmissionError", message="no GPU is free")
+
+
+def test_only_pods_that_ran_are_shown_as_failed_ones() -> None:
+    """Each start that was given up left a failed pod on its home Job: the cluster counts pods as failed that its
+    deadline ended, also those that never found a node.
+    """
+    given_up = job("FailureTarget", "DeadlineExceeded", ending="refused")
+    given_up["status"] |= {"failed": 1}
+    assert counts_now(given_up, [terminating(pod("Pending", node=""))]).failed == 0
+    assert counts_now(given_up, []).failed == 0
+    not_taken = job()
+    not_taken["status"] |= {"failed": 2}
+    assert counts_now(not_taken, [rejected(), ended(1)]).failed == 1
+    unpaid = job("Failed", "DeadlineExceeded")  # no more money was held for it, and nobody has noted an end
+    unpaid["status"] |= {"failed": 1}
+    assert counts_now(unpaid, [terminating(ended(143))]).failed == 0
+
+
+def test_a_pod_that_its_users_own_deadline_ends_has_failed_as_in_plain_kubernetes() -> None:
+    own = job("Failed", "DeadlineExceeded", activeDeadlineSeconds=60)
+    own["metadata"]["annotations"][annotations.OWN_DEADLINE] = "60"
+    own["status"] |= {"failed": 1}
+    assert counts_now(own, [terminating(ended(143))]).failed == 1
+
+
+def test_a_start_that_was_lost_with_its_node_before_it_ran_has_no_failed_pod() -> None:
+    lost = job(ending="lost")
+    assert counts_at_end(lost, [pod("Pending")], "lost") == PodCounts()
 
 
 def test_a_job_that_succeeded_while_we_ended_it_has_succeeded_and_says_so_as_kubernetes_would() -> None:

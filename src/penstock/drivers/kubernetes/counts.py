@@ -11,9 +11,13 @@ from penstock.drivers.kubernetes.pods import (
     annotation_of,
     condition,
     failed_by_itself,
+    has_begun,
+    has_run,
     has_succeeded,
     is_batch,
+    is_own_deadline,
     is_ready,
+    is_rejected,
 )
 from penstock.drivers.running_pods import RunningPods
 from penstock.kube import annotations, indexes
@@ -24,12 +28,14 @@ SUCCEEDED: Final = {"reason": "CompletionsReached", "message": "Reached expected
 
 
 def counts_now(job: Obj, pods: Sequence[Obj]) -> RunningPods:
-    """Ready ones by the pods if these know more: the Job controller takes a second to count them. Pods that we stop are
-    no failures, though the cluster counts them as such: a home Job that showed them once could not take it back.
+    """Ready ones by the pods if these know more: the Job controller takes a second to count them. Pods that we end, and
+    pods that never ran, are no failures, though the cluster counts them as such: a home Job that showed them once could
+    not take it back.
     """
     status = job.get("status") or {}
     active, failed = int(status.get("active") or 0), int(status.get("failed") or 0)
-    if annotation_of(job, annotations.ENDING) == "stopped":
+    failed = max(0, failed - sum(map(is_rejected, pods)))
+    if _is_ended_by_us(job):
         failed = min(failed, _own_failures(job, pods))
     ready = max(int(status.get("ready") or 0), sum(map(is_ready, pods)))
     return RunningPods(
@@ -50,7 +56,7 @@ def counts_at_end(job: Obj, pods: Sequence[Obj], phase: SeenPhase) -> PodCounts:
     """
     now, own = counts_now(job, pods), _own_failures(job, pods)
     if phase not in ("done", "failed"):
-        failed = own if phase == "stopped" else max(now.failed, own + 1)
+        failed = own if phase == "stopped" or _never_ran(job, pods) else max(now.failed, own + 1)
         kept = now if is_batch(job) else RunningPods()
         return PodCounts(kept.succeeded, failed, own, kept.completed_indexes, kept.failed_indexes)
     over, words = condition(job, "Complete") or condition(job, "Failed"), _said_at_end(job, phase)
@@ -72,6 +78,21 @@ def _said_at_end(job: Obj, phase: SeenPhase) -> Obj:
     kinds = ("Complete", "SuccessCriteriaMet") if phase == "done" else ("Failed", "FailureTarget")
     words = next((met for kind in kinds if (met := condition(job, kind)) is not None), None)
     return words or (SUCCEEDED if phase == "done" else {})
+
+
+def _is_ended_by_us(job: Obj) -> bool:
+    """True if we stop it, give its start up, or gave it no more time. The user's own deadline fails pods, as in plain
+    Kubernetes.
+    """
+    if annotation_of(job, annotations.ENDING) not in ("", "lost"):
+        return True
+    over = condition(job, "Failed") or condition(job, "FailureTarget") or {}
+    return over.get("reason") == "DeadlineExceeded" and not is_own_deadline(job)
+
+
+def _never_ran(job: Obj, pods: Sequence[Obj]) -> bool:
+    """True only if we see its pods: those that the cluster has deleted may have run."""
+    return bool(pods) and not has_begun(job, pods) and not any(map(has_run, pods))
 
 
 def _own_failures(job: Obj, pods: Sequence[Obj]) -> int:

@@ -157,7 +157,7 @@ def _failed(job: Obj, failed: Obj, pods: Sequence[Obj], began: bool) -> End:
     suspects = sorted(pods, key=_age)[-1:] if job["spec"].get("restarts") else pods
     for pod in () if is_batch(job) else suspects:
         if taken := taken_away(pod):
-            return End("lost", taken, began=began, node=node_of(pod) if _not_taken(pod) else "")
+            return End("lost", taken, began=began, node=node_of(pod) if is_rejected(pod) else "")
     if "DisruptionTarget" in message or "FailJob rule at index 0" in message:
         return End("lost", message or "its capacity was taken away", began=began)
     for pod in pods:
@@ -179,7 +179,7 @@ def unreplaced(job: Obj, pods: Sequence[Obj]) -> str:
 def is_stalled(pods: Sequence[Obj]) -> bool:
     """True if none of them runs, and the scheduler has found no node for one: a replacement that finds no room."""
     waits = [pod for pod in pods if is_active(pod)]
-    return bool(waits) and not any(map(_ran, waits)) and any(map(_has_no_node, waits))
+    return bool(waits) and not any(map(has_run, waits)) and any(map(_has_no_node, waits))
 
 
 def _has_no_node(pod: Obj) -> bool:
@@ -218,12 +218,13 @@ def taken_away(pod: Obj) -> str:
         return f"{state.get('reason', 'disrupted')}: {state.get('message', '')}".rstrip(": ")
     status = pod.get("status", {})
     reason = str(status.get("reason", ""))
-    if reason in TAKEN or _not_taken(pod):
+    if reason in TAKEN or is_rejected(pod):
         return f"{reason}: {status.get('message', '')}".rstrip(": ")
     return ""
 
 
-def _not_taken(pod: Obj) -> bool:
+def is_rejected(pod: Obj) -> bool:
+    """True if its node's kubelet did not take it, so that it never ran."""
     return bool(NOT_TAKEN.fullmatch(str(pod.get("status", {}).get("reason", ""))))
 
 
@@ -244,9 +245,9 @@ def words_of(pod: Obj) -> str:
 
 def has_begun(job: Obj, pods: Sequence[Obj]) -> bool:
     """True once all pods ran at the same time, or any of them ended by itself."""
-    if condition(job, "Complete") or all_ready(job) or any(_ran(pod) and not is_active(pod) for pod in pods):
+    if condition(job, "Complete") or all_ready(job) or any(has_run(pod) and not is_active(pod) for pod in pods):
         return True
-    return bool(pods) and _wanted(job) > 0 and sum(is_active(pod) and _ran(pod) for pod in pods) >= _wanted(job)
+    return bool(pods) and _wanted(job) > 0 and sum(is_active(pod) and has_run(pod) for pod in pods) >= _wanted(job)
 
 
 def all_ready(job: Obj) -> bool:
@@ -275,7 +276,7 @@ def trouble_of(job: Obj, pods: Sequence[Obj]) -> Trouble | None:
 def _trouble(pod: Obj) -> Trouble | None:
     node = node_of(pod)
     if _phase(pod) == "Failed":
-        return Trouble("place", taken_away(pod), node) if _not_taken(pod) else None
+        return Trouble("place", taken_away(pod), node) if is_rejected(pod) else None
     for state in _conditions(pod):
         if state["type"] == "PodScheduled" and state["status"] == "False":
             return _unscheduled(str(state.get("reason", "")), str(state.get("message", "")))
@@ -368,7 +369,7 @@ def began_at(pod: Obj) -> datetime | None:
     return None
 
 
-def _ran(pod: Obj) -> bool:
+def has_run(pod: Obj) -> bool:
     return _phase(pod) in ("Running", "Succeeded") or began_at(pod) is not None
 
 
