@@ -13,6 +13,7 @@ import yaml
 from penstock.cli.main import main
 from penstock.devcluster.external import ExternalCluster
 from penstock.front.applying import Applier
+from penstock.front.defaulting import why_not_ours
 from penstock.kube import annotations
 from penstock.kube.access import Access, connect
 from tests.front.kit import Penstock, complete, home_job, running
@@ -83,6 +84,18 @@ CRON: Json = {
     "metadata": {"name": "nightly"},
     "spec": {"schedule": "0 * * * *", "jobTemplate": {"spec": plain("x")["spec"]}},
 }
+
+
+def test_what_asks_for_gpus_in_a_way_that_is_not_placed_is_the_clusters_own_and_its_author_is_told() -> None:
+    """It was said to ask for no GPUs, which its author knew to be untrue."""
+    claimed = plain("claimed", 0)
+    claimed["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "gpu"}]
+    assert why_not_ours(claimed) == (
+        "It asks for GPUs by a claim (gpu); Penstock does not place these yet, so the cluster itself runs it, and "
+        "Penstock does not."
+    )
+    assert why_not_ours(plain("prep", 0)).startswith("It asks for no GPUs, so the cluster itself")
+    assert why_not_ours(plain("train")) == ""
 
 
 def test_all_that_the_files_hold_is_applied_in_order_and_a_changed_file_changes_what_kubernetes_lets_it(

@@ -93,6 +93,42 @@ def test_what_cannot_be_taken_says_what_to_do(made: Json, reason: str) -> None:
     assert str(unfit.value).endswith(".")
 
 
+CLAIM: Json = {"name": "gpu", "resourceClaimTemplateName": "single-gpu"}
+
+
+def asking(claims: list[Json], **limits: Any) -> Json:
+    container = {"name": "c", "image": "x", "resources": {"limits": limits, "claims": [{"name": "gpu"}]}}
+    return job(pod={"containers": [container], "resourceClaims": claims})
+
+
+def test_a_claim_is_no_lack_of_gpus_and_is_told_as_what_it_is() -> None:
+    """A Job that asks for its GPUs by DRA was told "It asks for no GPUs", which is not true."""
+    with pytest.raises(Unfit) as unfit:
+        read(asking([CLAIM]), "lab", NOW)
+    assert unfit.value.reason == "ClaimedGPUs"
+    assert str(unfit.value).startswith("It asks for GPUs by a claim (gpu); Penstock does not place these yet.")
+    with pytest.raises(Unfit, match="by a claim \\(c0, c1, c2 and 37 more\\)"):
+        read(asking([{"name": f"c{number}"} for number in range(40)]), "lab", NOW)
+
+
+def test_a_claim_beside_whole_gpus_keeps_the_job_in_its_cluster_and_is_counted_by_its_gpus() -> None:
+    spec = read(asking([CLAIM], **{"nvidia.com/gpu": 2}), "lab", NOW).spec
+    assert spec.gpus == 2
+    assert any("resource claim gpu" in need for need in spec.needs)
+
+
+@pytest.mark.parametrize(
+    "limits", [{"nvidia.com/gpu.shared": 1}, {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}], ids=str
+)
+def test_a_part_of_a_gpu_is_never_counted_as_a_whole_one(limits: Json) -> None:
+    """Money would be held for 8 GPUs that eight Jobs share, and its offer was closed when it found no room."""
+    container = {"name": "c", "image": "x", "resources": {"limits": limits}}
+    with pytest.raises(Unfit) as unfit:
+        read(job(pod={"containers": [container]}), "lab", NOW)
+    assert unfit.value.reason == "PartOfGPU"
+    assert next(name for name in limits if name != "nvidia.com/gpu") in str(unfit.value)
+
+
 def test_what_runs_is_the_job_as_it_was_applied_with_its_home_on_it() -> None:
     made = job()
     made["metadata"] |= {"resourceVersion": "7", "managedFields": [{}], "finalizers": ["x"]}

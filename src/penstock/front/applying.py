@@ -87,12 +87,10 @@ class Applier:
 
     def _is_ours(self, manifest: Json) -> bool:
         """A Job without GPUs and without our label is the cluster's own."""
-        return defaulting.has_label(manifest) or defaulting.asks_for_gpus(manifest)
+        return defaulting.has_label(manifest) or not defaulting.why_not_ours(manifest)
 
     def _note(self, manifest: Json) -> str:
-        if not home_kinds.is_home_kind(manifest):
-            return ""
-        return "It asks for no GPUs, so the cluster itself runs it, and Penstock does not."
+        return defaulting.why_not_ours(manifest) if home_kinds.is_home_kind(manifest) else ""
 
     async def _signed(self, home: Json) -> Json:
         """The Job with the user name that the cluster reports for our credentials. The policy `penstock-users` refuses

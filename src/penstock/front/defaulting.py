@@ -9,7 +9,7 @@ import copy
 
 from penstock.core.errors import BadInput
 from penstock.front import home_kinds
-from penstock.front.job_spec import Unfit, needs_of, spec_of
+from penstock.front.job_spec import CLAIMED, SHARED, Unfit, needs_of, spec_of
 from penstock.kube import annotations, kueue
 from penstock.kube.references import Json, part
 
@@ -62,12 +62,20 @@ def has_label(manifest: Json) -> bool:
     return bool(team_of(manifest))
 
 
-def asks_for_gpus(manifest: Json) -> bool:
-    """True also if they cannot be counted: then we say so."""
-    try:
-        return any(needs_of(job).gpus for job in home_kinds.jobs_in(manifest))
-    except Unfit:
-        return True
+def why_not_ours(manifest: Json) -> str:
+    """Why the cluster itself runs what has no label of ours: empty if a Job of it asks for GPUs, and also if these
+    cannot be counted: then we say so.
+    """
+    words = "It asks for no GPUs"
+    for job in home_kinds.jobs_in(manifest):
+        try:
+            if needs_of(job).gpus:
+                return ""
+        except Unfit as unfit:
+            if unfit.reason not in (CLAIMED, SHARED):
+                return ""
+            words = str(unfit).partition(". ")[0]
+    return f"{words}, so the cluster itself runs it, and Penstock does not."
 
 
 def _refuse_unfit(job: Json) -> None:

@@ -5,7 +5,7 @@ A Job that cannot be accepted raises `Unfit`: a reason for the Event, and a sent
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -16,7 +16,7 @@ from penstock.core.units import MICRO, MOST_GPUS_ASKED, SECOND, Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Work
 from penstock.front.three_way import LAST
-from penstock.kube import annotations, gpu_requests, kueue
+from penstock.kube import annotations, gpu_requests, kueue, unplaced_gpus
 from penstock.kube.gpu_requests import NotWhole
 from penstock.kube.job_needs import JobNeeds, job_needs
 from penstock.kube.portability import packed
@@ -27,6 +27,9 @@ MOST_PARTS: Final = 10_000  #: fields and items of a Job; what a cluster takes c
 NOTES: Final = ("managedFields", "resourceVersion", "generation", "selfLink", "ownerReferences", "finalizers")
 #: Annotations that do not either: a person's name, and the whole Job over again.
 UNSENT: Final = (annotations.USER, LAST)
+#: Reasons of Jobs that ask for GPUs in a way that we do not place: without our label they are the cluster's own.
+CLAIMED: Final = "ClaimedGPUs"
+SHARED: Final = "PartOfGPU"
 
 T = TypeVar("T")
 
@@ -174,9 +177,35 @@ def needs_of(job: Json, known: Iterable[str] = (), named: tuple[str, ...] = ()) 
     """As `job_needs`. Raises `Unfit`."""
     pods_at_once(job)
     try:
-        return job_needs(job, known, named)
+        needs = job_needs(job, known, named)
     except NotWhole as error:
         raise Unfit("NotUnderstood", str(error)) from None
+    _refuse_unplaced(part(part(job, "spec"), "template"), has_gpus=bool(needs.gpus))
+    return needs
+
+
+def _refuse_unplaced(template: Json, *, has_gpus: bool) -> None:
+    """Refuse what asks for GPUs in a way that we cannot count. A claim beside whole GPUs is a need like any other: it
+    may be for a network card.
+    """
+    if parts_of_gpus := unplaced_gpus.shares(template):
+        raise Unfit(
+            SHARED,
+            f"It asks for a part of a GPU ({_few(parts_of_gpus)}); Penstock places whole GPUs and MIG slices only. "
+            "Take the label away, and the cluster itself runs it.",
+        )
+    if not has_gpus and (claims := unplaced_gpus.claims(template)):
+        raise Unfit(
+            CLAIMED,
+            f"It asks for GPUs by a claim ({_few(claims)}); Penstock does not place these yet. Write them under "
+            "resources.limits, or take the label away, and the cluster itself runs it.",
+        )
+
+
+def _few(names: Sequence[str]) -> str:
+    """Their author wrote them: as many as a sentence bears."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(name[:60] for name in names[:3]) + more
 
 
 def gpus_of(needs: JobNeeds) -> tuple[int, str]:
