@@ -55,7 +55,7 @@ def test_what_is_one_thing_stays_one() -> None:
         assert shape.lane is None or any(shape.lane is lane for lane in state.lanes)
     for lane in state.lanes:
         assert all(pool is state.pools[name] for name, pool in lane.pools)
-        assert all(job is state.jobs[job.id] for _, job in lane.heap if job.queued)
+        assert all(job is state.jobs[job.id] for job in lane.jobs.values())
     for attempt in state.attempts.values():
         assert attempt.job.attempt is attempt
         assert attempt.offer is state.offers[attempt.offer.id]

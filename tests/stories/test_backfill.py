@@ -12,8 +12,10 @@ from penstock.core.model.events import (
     AttemptStarted,
     JobSubmitted,
     ReservePromised,
+    ResumeRequested,
     StartPromised,
     StopPromised,
+    SuspendRequested,
 )
 from penstock.core.model.reasons import Backfills, GivesWay, OnlyOwned, OwnedFree
 from penstock.core.model.types import JobSpec, Policy, Waiting
@@ -122,6 +124,38 @@ def test_gpus_that_the_job_does_not_need_are_for_everybody() -> None:
     assert promised.ends_by == NEVER
     assert penstock.hears(submitted("next", gpus=1, run="900h"), at="day 2, 09:01") == [], "4 are taken, and 4 reserved"
     assert penstock.hears(ended("other1.1"), at="day 5, 12:00") == [start("wide.1", on="lab", slots=((1, 8), (0, 4)))]
+
+
+# --- who left the queue and came back --------------------------------------------------------------------------------
+
+
+def suspended(job: str) -> Told:
+    return lambda at: SuspendRequested(at, job)
+
+
+def resumed(job: str) -> Told:
+    return lambda at: ResumeRequested(at, job)
+
+
+def test_a_job_that_left_the_queue_and_came_back_starts_once() -> None:
+    """Who left stood on in its lane's heap behind the first, and came back to a second place there. `back.1` and
+    `back.2` were promised in one decision: two copies of one training, writing the same checkpoints.
+    """
+    penstock = a_wide_job_waits()
+    penstock.hears(submitted("fills", gpus=7, run="10h"), started("long.1"), at="day 2, 09:00")
+    penstock.hears(submitted("ahead", gpus=3, run="90h"), at="day 2, 09:01")
+    penstock.hears(submitted("back", gpus=3, run="3h"), at="day 2, 09:02")
+    penstock.hears(suspended("back"), at="day 2, 09:03")
+    penstock.hears(resumed("back"), at="day 2, 09:04")
+    assert penstock.hears(ended("fills.1"), at="day 2, 19:00") == [start("back.1", on="lab")]
+
+
+def test_a_job_that_arrives_twice_in_one_instant_starts_once() -> None:
+    """Arrivals were candidates as often as they had arrived."""
+    penstock = a_wide_job_waits()
+    penstock.hears(submitted("ahead", gpus=3, run="90h"), at="day 2, 09:00")
+    at_once = (submitted("back", gpus=3, run="3h"), suspended("back"), resumed("back"))
+    assert penstock.hears(*at_once, at="day 2, 09:01") == [start("back.1", on="lab")]
 
 
 # --- whose run time is unknown ---------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ Backfills do not count for the reserved start. So one never makes room for the n
 have ended, nobody else is let in, and the job starts once the backfills that are there have ended or were sent back.
 """
 
-from heapq import nsmallest
 from typing import Final, Literal
 
 from penstock.core.decide import lookahead, quotes, reservations
@@ -68,12 +67,14 @@ def _candidates(state: State, opening: Opening, arrived: list[Job] | None, now: 
     """Queued jobs that may fit, in the queue's order. If no GPU was freed, only arrivals can have anything new."""
     most, offer = opening.free_gpus + opening.pool.free_gpus, opening.offer.id
     lanes = [
-        lane for lane in state.lanes if lane.heap and lane.width <= most and offer in [name for name, _ in lane.pools]
+        lane for lane in state.lanes if lane.keys and lane.width <= most and offer in [name for name, _ in lane.pools]
     ]
     if arrived is None:
-        entries = [(lane, job) for lane in lanes for _, job in nsmallest(LOOKED_AT, lane.heap)]
-    else:
-        entries = [(lane, job) for job in arrived if (lane := job.shape.lane) is not None and lane in lanes]
+        entries = [(lane, job) for lane in lanes for job in lane.first(LOOKED_AT)]
+    else:  # who arrived twice in this step is one candidate
+        entries = [
+            (lane, job) for job in dict.fromkeys(arrived) if (lane := job.shape.lane) is not None and lane in lanes
+        ]
     waiting = [(lane, job) for lane, job in entries if job.queued and job.reserved is None]
     waiting.sort(key=lambda entry: _key(state, entry[0], entry[1], now))
     return [job for _, job in waiting]

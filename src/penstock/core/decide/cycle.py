@@ -250,16 +250,17 @@ def pass_queue(choices: Choices, arrived: list[Job] | None) -> None:
         if len(arrived) == 1:
             job = arrived[0]
             lane = job.shape.lane
-            if lane is not None and job.queued and lane.heap[0][1] is job and ordering.fits(state, lane, choices.now):
+            if lane is not None and lane.head() is job and ordering.fits(state, lane, choices.now):
                 placement.start_standing(choices, job)
-            if lane is None or not lane.heap or not ordering.fits(state, lane, choices.now):
+            if lane is None or not lane.keys or not ordering.fits(state, lane, choices.now):
                 return
         lanes = dict.fromkeys(job.shape.lane for job in arrived if job.shape.lane is not None)
     while state.waiting:
         turn = ordering.turn(state, lanes, choices.now)
-        if turn is None:
+        first = None if turn is None else turn.head()
+        if first is None:
             return
-        if not placement.start_standing(choices, turn.heap[0][1]):  # it fits only at an unreachable site
+        if not placement.start_standing(choices, first):  # it fits only at an unreachable site
             if not policy.backfill:
                 return
             lanes = [lane for lane in lanes if lane is not turn]
@@ -281,7 +282,7 @@ def expire(choices: Choices) -> bool:
 def cap_queue(choices: Choices, cap: int) -> None:
     """The queue exceeds the policy's cap: the newest jobs burst."""
     state = choices.state
-    for job in reversed(state.newest.copy()):
+    for job in reversed(list(state.newest)):
         if state.waiting <= cap:
             return
         if job.queued and job.shape.rented and job.phase == "waiting":

@@ -102,7 +102,7 @@ def _queue(state: State) -> list[Line]:
     """All who wait, lane by lane; those after the job count, too, if they fit where it does not."""
     lines = []
     for lane in state.lanes:
-        keys = [(_key(state, lane, job), job) for _, job in lane.heap if job.queued]
+        keys = [(_key(state, lane, job), job) for job in lane.jobs.values()]
         if keys:
             lines.append((lane, sorted(keys, key=lambda key: key[0], reverse=True)))
     return lines

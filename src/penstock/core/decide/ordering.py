@@ -26,9 +26,9 @@ def turn(state: State, lanes: Iterable[Lane], now: Instant) -> Lane | None:
     backfill = state.policy.backfill
     fair = state.policy.ordering == "fair"
     for lane in lanes:
-        heap = lane.heap
-        if heap and not (lane.limited and limits.steps_aside(state, lane, now)):
-            key = heap[0][0] if not fair else fair_key(state, lane, heap[0][0], now)
+        keys = lane.keys
+        if keys and not (lane.limited and limits.steps_aside(state, lane, now)):
+            key = keys[0] if not fair else fair_key(state, lane, keys[0], now)
             if (best is None or key < best_key) and (not backfill or lane.fits()):  # type: ignore[operator]  # one kind of key at a time
                 best, best_key = lane, key
     return best if best is None or backfill or best.fits() else None
@@ -61,5 +61,4 @@ def ahead(state: State, job: Job, now: Instant) -> int:
 
 
 def _before(lane: Lane, key: OrderKey) -> int:
-    assert lane.keys is not None
     return bisect_left(lane.keys, key)

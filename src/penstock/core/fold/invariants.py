@@ -3,8 +3,6 @@
 check(state)        # raises AssertionError with the first that is broken; linear in the state
 """
 
-from typing import Any
-
 from penstock.core.fold.job_approvals import open_request
 from penstock.core.fold.state import Attempt, Job, State
 from penstock.core.ids import is_cluster
@@ -67,9 +65,26 @@ def _check_approvals(state: State) -> None:
 
 
 def _check_lanes(state: State) -> None:
+    """A queued job stands in one lane, or waits for its verdict; nobody else does."""
+    placed: dict[Job, None] = {}
     for lane in state.lanes:
-        queued: dict[Any, None] = {job.key: None for _, job in lane.heap if job.queued}
-        assert lane.keys is None or lane.keys == sorted(queued), f"lane {lane.number} counts {lane.keys}"
+        assert lane.keys == sorted(lane.jobs), f"lane {lane.number} counts {lane.keys}"
+        for key, job in lane.jobs.items():
+            assert job.shape.lane is lane, f"job {job.id} is in lane {lane.number}, which is not its shape's"
+            assert job.key == key, f"job {job.id}, whose place is {job.key}, stands in lane {lane.number} at {key}"
+        placed |= dict.fromkeys(lane.jobs.values())
+    for shape in state.shape_list:
+        assert shape.lane is None or not shape.pending, f"shape {shape.number} is judged, and jobs wait for its verdict"
+        placed |= shape.pending
+    for job in placed:
+        assert job.queued, f"job {job.id} is {job.phase}, and a lane has it"
+    assert len(placed) == state.waiting, f"{state.waiting} waiting, but {len(placed)} in lanes"
+    for known, starts in state.starts.items():
+        count = sum([len(lane.jobs) for lane in state.lanes if lane.starts is starts])
+        assert starts.waiting == count, f"{starts.waiting} wait for {known}, but {count} counted"
+    capped = state.policy.waiting.queue_cap is not None
+    assert not capped or len(state.newest) == state.waiting, f"{state.waiting} waiting, {len(state.newest)} of them new"
+    assert all(job.queued for job in state.newest), "who has left the queue is among its newest"
 
 
 def _check_nodes(state: State) -> None:

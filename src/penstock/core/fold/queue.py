@@ -3,9 +3,8 @@
 Jobs of a shape wait in the lane of its verdict, or in `Shape.pending` before there is one.
 """
 
-from bisect import bisect_left, insort
 from dataclasses import replace
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 from penstock.core.fold.fair_share import Use
 from penstock.core.fold.job_approvals import JobApprovals, open_request
@@ -45,16 +44,17 @@ def judge_anew(state: State) -> None:
         starts.waiting = 0
     state.stale_shapes = list(state.shapes.values())
     for shape in state.shape_list:
-        shape.judged, shape.lane, shape.pending = False, None, []
+        shape.judged, shape.lane, shape.pending = False, None, {}
         shape.rates, shape.ways = {}, None
     for job in list(state.reserved.values()):
         _let_go(state, job)
     queued = [job for job in state.jobs.values() if job.queued]
     for job in queued:
         job.key = order_key(state, job)
-        job.shape.pending.append(job)
+        job.shape.pending[job] = None
     ask_all(state, queued)
-    state.newest = sorted(queued, key=lambda job: job.seq) if state.policy.waiting.queue_cap is not None else []
+    capped = state.policy.waiting.queue_cap is not None
+    state.newest = dict.fromkeys(sorted(queued, key=lambda job: job.seq)) if capped else {}
 
 
 def ask_all(state: State, queued: list[Job]) -> None:
@@ -126,23 +126,16 @@ def cap_of(state: State, spec: JobSpec) -> Money | None:
 def enqueue(state: State, job: Job) -> None:
     job.queued, job.queued_at = True, state.at
     job.until_at = NEVER
-    key = job.key = order_key(state, job)
+    job.key = order_key(state, job)
     state.waiting += 1
     state.changes.arrived.append(job)
     lane = job.shape.lane
     if lane is None:
-        job.shape.pending.append(job)
+        job.shape.pending[job] = None
     else:
-        _push(lane, key, job)
+        lane.add(job)
     if state.policy.waiting.queue_cap is not None:
-        state.newest.append(job)
-
-
-def _push(lane: Lane, key: OrderKey, job: Job) -> None:
-    heappush(lane.heap, (key, job))
-    lane.starts.waiting += 1
-    if lane.keys is not None:
-        insort(lane.keys, key)
+        state.newest[job] = None
 
 
 def change_shape(state: State, job: Job, shape: Shape) -> None:
@@ -153,20 +146,13 @@ def change_shape(state: State, job: Job, shape: Shape) -> None:
     if job.reserved is not None:
         _let_go(state, job)
     if before.lane is None:
-        before.pending = [other for other in before.pending if other is not job]
+        del before.pending[job]
     else:
-        lane = before.lane
-        lane.heap = [entry for entry in lane.heap if entry[1] is not job]
-        heapify(lane.heap)
-        lane.starts.waiting -= 1
-        if lane.keys is not None:
-            del lane.keys[bisect_left(lane.keys, job.key)]
-        while lane.heap and not lane.heap[0][1].queued:
-            heappop(lane.heap)
+        before.lane.remove(job)
     if shape.lane is None:
-        shape.pending.append(job)
+        shape.pending[job] = None
     else:
-        _push(shape.lane, job.key, job)
+        shape.lane.add(job)
 
 
 def order_key(state: State, job: Job) -> OrderKey:
@@ -185,16 +171,12 @@ def dequeue(state: State, job: Job) -> None:
     if state.approvals:
         _lapse(state, job)
     lane = job.shape.lane
-    if lane is not None:
-        lane.starts.waiting -= 1
-        if lane.keys is not None:
-            del lane.keys[bisect_left(lane.keys, job.key)]
-        heap = lane.heap
-        while heap and not heap[0][1].queued:
-            heappop(heap)
-    newest = state.newest
-    while newest and not newest[-1].queued:
-        newest.pop()
+    if lane is None:
+        del job.shape.pending[job]
+    else:
+        lane.remove(job)
+    if state.newest:
+        del state.newest[job]
     if timed:
         drop_stale_timers(state)
 
@@ -233,14 +215,10 @@ def shape_judged(state: State, event: e.ShapeJudged) -> None:
     shape.ways = None
     state.stale_shapes = [other for other in state.stale_shapes if other is not shape]
     lane = shape.lane = _lane(state, shape)
-    pending = [(job.key, job) for job in shape.pending if job.queued]
-    lane.heap.extend(pending)
-    lane.starts.waiting += len(pending)
-    heapify(lane.heap)
-    if lane.keys is not None:
-        lane.keys = sorted([*lane.keys, *(key for key, _ in pending)])
+    for job in shape.pending:
+        lane.add(job)
     state.changes.freed = True
-    shape.pending = []
+    shape.pending = {}
 
 
 def _lane(state: State, shape: Shape) -> Lane:
@@ -256,8 +234,7 @@ def _lane(state: State, shape: Shape) -> Lane:
         if starts is None:
             starts = state.starts[known] = Starts(*known)
         pools = tuple((offer, state.pools[offer]) for offer in shape.standing)
-        counted = state.policy.waiting.kind == "worth"
-        lane = Lane(len(state.lanes), spec.gpus, pools, starts, team, counted)
+        lane = Lane(len(state.lanes), spec.gpus, pools, starts, team)
         lane.job_class, lane.limited = job_class, bool(headroom) or spec.team in state.at_once
         state.lane_of[(*known, team, job_class)] = lane
         state.lanes.append(lane)

@@ -1,10 +1,12 @@
 """The state: everything the engine knows and can still change. Only `apply` changes it; `invariants` checks it.
 
-An ended job leaves; totals, learned run times and its team's spend remain. Heaps may hold stale entries. Each entry
-tells whether it is valid, so that pruning is never a decision, and the first entry is always valid.
+An ended job leaves; totals, learned run times and its team's spend remain. What jobs are taken from (lanes, `newest`,
+`pending`) holds each once, and only while it is queued. Heaps of instants may hold stale entries: each entry tells
+whether it is valid, so that pruning is never a decision, and the first entry is always valid.
 """
 
 import hashlib
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -22,7 +24,7 @@ from penstock.core.ids import is_ahead
 from penstock.core.model.actions import Action, LaunchNode, ReleaseNode, SetDeadline, StartAttempt, StopAttempt
 from penstock.core.model.events import CapRaiseAsked, StartPromised
 from penstock.core.model.governance import ClassRule, TeamRule
-from penstock.core.model.lifecycle import AttemptPhase, JobPhase, NodePhase
+from penstock.core.model.lifecycle import AttemptPhase, Broken, JobPhase, NodePhase
 from penstock.core.model.reasons import Reason, StartFailed
 from penstock.core.model.types import STANDING, DataSet, JobSpec, Offer, Policy, Site
 from penstock.core.units import NEVER, PERMILLE, Instant, Millis, Money
@@ -204,29 +206,50 @@ class Shape:
         self.base: Shape | None = None
         self.without: tuple[str, ...] = ()
         self.stays = False
-        self.pending: list[Job] = []  #: jobs without a verdict yet
+        self.pending: dict[Job, None] = {}  #: queued jobs, while there is no verdict
         #: Caches of `quotes`: each offer's cost for this shape, and the rented ones with their rates.
         self.rates: dict[str, Any] = {}
         self.ways: tuple[tuple[Offer, Any], ...] | None = None
 
 
 class Lane:
-    """Queued jobs that fit exactly where the lane's others fit, in the policy's order."""
+    """Queued jobs that fit exactly where the lane's others fit, in the policy's order.
 
-    __slots__ = ("heap", "job_class", "keys", "limited", "number", "pools", "starts", "team", "width")
+    A job stands here once, from `add` to `remove`, which are called as it joins and leaves the queue: whoever takes a
+    job from a lane takes one that is queued.
+    """
 
-    def __init__(
-        self, number: int, width: int, pools: tuple[tuple[str, Pool], ...], starts: Starts, team: str, counted: bool
-    ) -> None:
+    __slots__ = ("job_class", "jobs", "keys", "limited", "number", "pools", "starts", "team", "width")
+
+    def __init__(self, number: int, width: int, pools: tuple[tuple[str, Pool], ...], starts: Starts, team: str) -> None:
         self.number, self.width, self.pools, self.starts, self.team = number, width, pools, starts, team
         self.job_class = ""  #: of its jobs, if headroom is kept for that class
         self.limited = False  #: whether headroom, or a team's limit on GPUs, may keep its jobs from free ones
-        self.heap: list[tuple[OrderKey, Job]] = []
-        #: Of the queued jobs, in order; None where the policy does not ask how many are ahead of a job.
-        self.keys: list[Any] | None = [] if counted else None
+        self.jobs: dict[OrderKey, Job] = {}  #: by key
+        self.keys: list[Any] = []  #: of its jobs, in order
+
+    def add(self, job: Job) -> None:
+        key = job.key
+        if key in self.jobs:
+            raise Broken(f"job {job.id} joins lane {self.number}, in which {self.jobs[key].id} has its place {key}")
+        self.jobs[key] = job
+        insort(self.keys, key)
+        self.starts.waiting += 1
+
+    def remove(self, job: Job) -> None:
+        key = job.key
+        if self.jobs.pop(key, None) is not job:
+            raise Broken(f"job {job.id} leaves lane {self.number}, in which it is not")
+        del self.keys[bisect_left(self.keys, key)]
+        self.starts.waiting -= 1
 
     def head(self) -> Job | None:
-        return self.heap[0][1] if self.heap else None
+        return self.jobs[self.keys[0]] if self.keys else None
+
+    def first(self, most: int) -> list[Job]:
+        """The first so many, in order."""
+        jobs = self.jobs
+        return [jobs[key] for key in self.keys[:most]]
 
     def fits(self) -> bool:
         width = self.width
@@ -360,7 +383,7 @@ class State:
         self.lanes: list[Lane] = []
         self.lane_of: dict[tuple[object, ...], Lane] = {}
         self.waiting = 0  #: jobs queued
-        self.newest: list[Job] = []  #: by arrival; kept only for a policy with a queue cap
+        self.newest: dict[Job, None] = {}  #: queued jobs by arrival; kept only for a policy with a queue cap
         self.timers: list[tuple[Instant, int, Job]] = []
         self.renewals: list[tuple[Instant, str, Lease]] = []
         self.retries: list[tuple[Instant, int, str, Job]] = []  #: when a job may be started at an offer again
@@ -477,7 +500,7 @@ class State:
         yield from (_plain(node, ("because", "offer")) for node in self.nodes.values())
         yield [(key, list(nodes)) for key, nodes in self.seats.items()]
         yield from ((shape.number, shape.standing, shape.rented, shape.judged) for shape in self.shape_list)
-        yield from (sorted({job.seq for _, job in lane.heap if job.queued}) for lane in self.lanes)
+        yield from (sorted([job.seq for job in lane.jobs.values()]) for lane in self.lanes)
         yield sorted((at, seq) for at, seq, job in self.timers if job.until_at == at)
         yield sorted((at, name) for at, name, lease in self.renewals if lease.renew_at == at)
         yield (list(self.reserved), self.value_per_hour, _plain(self.aim, ()))
