@@ -62,6 +62,21 @@ def test_a_cap_that_is_lowered_below_what_is_committed_is_no_broken_promise() ->
     check_all([*steps, replace(last, number=last.number + 1, inputs=(lowered,), outputs=())], "j")
 
 
+def test_an_hourly_cap_below_what_runs_is_no_broken_promise() -> None:
+    """What ran before a scope had an hourly cap was not known: the honest step that first set one below it was called a
+    journal that somebody had rewritten. What starts after it is still found.
+    """
+    steps = bursts()
+    last = steps[-1]
+    lowered = e.CapSet(last.at, "org", money("1000"), money("1"))
+    first = replace(last, number=last.number + 1, inputs=(lowered,), outputs=())
+    check_all([*steps, first], "j")
+    before = [step for step in steps if any(isinstance(event, e.StartPromised) for event in step.outputs)][-1]
+    early = [step for step in steps if step.number < before.number]
+    with pytest.raises(BadInput, match=r"org may spend .* an hour, and its cap is 1\.00"):
+        check_all([*early, replace(before, inputs=(replace(lowered, at=before.at), *before.inputs))], "j")
+
+
 def test_a_story_with_its_caps_holds() -> None:
     check_all(story(), "j")
 

@@ -1,7 +1,8 @@
 """Checks the promises of every recorded step, the caps first. `penstock replay --check` calls it.
 
 A cap may be lowered below what is committed, and a provider's bill may exceed its hold. Otherwise nothing that a scope
-holds and has spent grows beyond its cap: a step in which it does was not decided by this engine.
+holds and has spent grows beyond its cap, and its hourly rate does not either: a step in which it does was not decided
+by this engine. What a scope had is known before it has a cap: what ran when a cap was first set broke no promise.
 """
 
 from collections.abc import Iterable, Iterator
@@ -59,7 +60,7 @@ def _check(state: State, where: str) -> None:
 
 
 class CapCheck:
-    """What each capped scope had before the step, to see what grew."""
+    """What each scope had before the step, with a cap or without one, to see what grew."""
 
     def __init__(self) -> None:
         self.totals: dict[tuple[str, str], Money] = {}
@@ -68,8 +69,8 @@ class CapCheck:
     def broken_by(self, state: State, row: Any) -> Iterator[str]:
         """The caps that this step broke, in words."""
         overrun = any(isinstance(event, e.Metered | e.OverrunFound) for event in (*row.inputs, *row.outputs))
-        ledger, touched = state.ledger, state.touched
-        for scopes, period in touched.spend if touched is not None else ():
+        ledger, spends = state.ledger, () if state.touched is None else tuple(state.touched.spend)
+        for scopes, period in spends:
             for scope in scopes:
                 key = (scope, "" if scope.startswith("job:") else period)
                 account = ledger.accounts.get(key)
@@ -80,10 +81,11 @@ class CapCheck:
                 self.totals[key] = total
                 if account.cap is not None and before < total > account.cap and not overrun:
                     yield f"{scope} has {_units(total)} held and spent, and may have {_units(account.cap)}"
-        for scope, cap in ledger.rate_caps.items():
+        for scope in dict.fromkeys(scope for scopes, _ in spends for scope in scopes):
             rate, before = ledger.rates.get(scope, 0), self.rates.get(scope, 0)
             self.rates[scope] = rate
-            if before < rate > cap:
+            cap = ledger.rate_caps.get(scope)
+            if cap is not None and before < rate > cap:
                 yield f"{scope} may spend {_units(rate)} an hour, and its cap is {_units(cap)}"
 
 
