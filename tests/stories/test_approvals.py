@@ -241,6 +241,94 @@ def test_two_rules_ask_one_after_the_other() -> None:
     assert penstock.hears(approved("a"), at="09:20") == [launch("a.1/n0", at="cloud")]
 
 
+# --- approved once, and asked again -----------------------------------------------------------------------------------
+
+
+def _lost_at_night(penstock: Penstock) -> None:
+    """Approved and running since nine in the evening; its node is gone after 45 minutes, without a checkpoint."""
+    penstock.hears(submitted("a", checkpoint=None), at="21:00")
+    penstock.hears(approved("a"), at="21:00")
+    penstock.hears(ready("a.1/n0"), at="21:00")
+    penstock.hears(started("a.1"), at="21:00")
+    penstock.hears(node_lost("a.1/n0"), lost("a.1"), at="21:45")
+    assert penstock.promise(e.ApprovalAsked).until_at == clock("25:45")
+
+
+def test_an_approved_job_is_not_ended_because_nobody_answers_at_night() -> None:
+    """It lost its node, asked for more, and nobody answered for four hours: it was refused, ended, its place in the
+    queue gone. Now it asks until somebody answers, and then bursts.
+    """
+    penstock = cloud_only()
+    _lost_at_night(penstock)
+    for hour in ("25:45", "29:45"):
+        assert penstock.hears(nothing, at=hour) == []
+        assert penstock.kinds() == ["ApprovalAsked", "WaitPromised"]
+        assert penstock.phase("a") == "waiting"
+    assert penstock.wakes() == clock("33:45")
+    assert penstock.hears(approved("a"), at="32:00") == [launch("a.2/n0", at="cloud")]
+
+
+def test_an_approved_job_asks_again_also_where_owned_gpus_could_run_it() -> None:
+    """It was left to wait for owned GPUs that were busy for days."""
+    penstock = full_lab()
+    penstock.hears(submitted("a", checkpoint=None), at="09:00")
+    penstock.hears(approved("a"), at="09:00")
+    penstock.hears(ready("a.1/n0"), at="09:00")
+    penstock.hears(started("a.1"), at="09:00")
+    penstock.hears(node_lost("a.1/n0"), lost("a.1"), at="09:45")
+    penstock.hears(nothing, at="13:45")
+    assert penstock.promise(e.ApprovalAsked).until_at == clock("17:45")
+
+
+def test_a_job_that_ran_before_a_rule_asked_is_not_ended_by_silence() -> None:
+    """A new policy voids the answer that it had; without one, silence ended a job with hours of work behind it."""
+    penstock = cloud_only()
+    _lost_at_night(penstock)
+    board = ApprovalRule("board", "cost > 20", "role:board", within_ms=HOUR)
+    penstock.hears(asking(board, revision=2), at="22:00")
+    assert penstock.promise(e.ApprovalAsked).role == "role:board"
+    penstock.hears(nothing, at="23:00")
+    assert (penstock.kinds(), penstock.phase("a")) == (["ApprovalAsked", "WaitPromised"], "waiting")
+
+
+def test_a_second_answer_may_still_be_no() -> None:
+    penstock = cloud_only()
+    _lost_at_night(penstock)
+    penstock.hears(denied("a", "too dear by now"), at="22:00")
+    assert isinstance(penstock.promise(e.JobRefused).because, ApprovalDenied)
+
+
+def test_what_was_approved_stays_approved_when_a_second_request_lapses() -> None:
+    """Owned GPUs came free while it asked for more; with that request its approval was gone, too."""
+    penstock = full_lab()
+    penstock.hears(submitted("a", checkpoint=None), at="09:00")
+    penstock.hears(approved("a"), at="09:00")
+    penstock.hears(ready("a.1/n0"), at="09:00")
+    penstock.hears(started("a.1"), at="09:00")
+    penstock.hears(node_lost("a.1/n0"), lost("a.1"), at="09:45")
+    assert penstock.hears(ended("first.1"), at="10:00") == [start("a.2", on="lab")]
+    assert penstock.engine.state.approvals["a"].granted == {"big": usd("32")}
+    again = snapshot.unpack(snapshot.pack(penstock.engine.state))
+    assert again.approvals["a"].granted == {"big": usd("32")}
+
+
+def test_an_approval_covers_the_preemptions_that_are_to_be_expected() -> None:
+    """Each lost spot node made the job a little dearer than approved, so that its GPUs waited for a person each time.
+    The request names what it may cost with as many preemptions as one such job in twenty has.
+    """
+    penstock = cloud_only(term="spot", most="4", loss_ppm_per_hour=500_000)
+    penstock.hears(submitted("a", run="4h", checkpoint="30m"), at="09:00")
+    asked = penstock.promise(e.ApprovalAsked)
+    assert (asked.cost, asked.amount) == (usd("144"), usd("205.248"))
+    assert penstock.story("a")[1] == "Asks for approval of up to $205.25."
+    penstock.hears(approved("a"), at="09:00")
+    for attempt, began, gone in ((1, "09:00", "09:20"), (2, "09:20", "09:40"), (3, "09:40", "10:00")):
+        penstock.hears(ready(f"a.{attempt}/n0"), at=began)
+        penstock.hears(started(f"a.{attempt}"), at=began)
+        went = penstock.hears(node_lost(f"a.{attempt}/n0"), lost(f"a.{attempt}"), at=gone)
+        assert went == [launch(f"a.{attempt + 1}/n0", at="cloud")]
+
+
 # --- what else may happen ---------------------------------------------------------------------------------------------
 
 

@@ -1,13 +1,14 @@
 """Approvals: which quotes need a person's word, whether it was given, and what a request shows. `placement` asks
 before every burst and every move to rented GPUs, under a policy that has such rules.
 
-A quote that needs an approval and has none is passed over. An approval covers an amount: what the job has spent and is
-expected to spend together. A dearer quote asks again. Denied, or unanswered in time, means no for this job and rule.
+A quote that needs an approval and has none is passed over. An approval covers an amount: what the job has spent and may
+spend together, with as many preemptions as one in twenty such jobs has. A dearer quote asks again. Denied, or unanswered
+in time, means no for this job and rule; but a job that was approved before is asked about until somebody answers.
 """
 
 from typing import Final, Literal, TypeAlias
 
-from penstock.core.decide import waiting
+from penstock.core.decide import quotes, waiting
 from penstock.core.decide.quotes import Quote
 from penstock.core.decide.rules import ApprovalNeed, Candidate, QuoteNumbers, Rules
 from penstock.core.fold.job_approvals import JobApprovals
@@ -52,27 +53,33 @@ def barrier(state: State, rules: Rules, job: Job, quote: Quote, now: Instant) ->
     )
     known = state.approvals.get(job.id)
     for need in rules.approvals(Candidate(spec, state.sites[offer.site], offer, data, state.policy), numbers):
-        barred = _in_the_way(need, quote, known, job.spent + quote.cost, now)
+        barred = _in_the_way(job, need, quote, known, now)
         if barred is not None:
             return barred
     return None
 
 
 def _in_the_way(
-    need: ApprovalNeed, quote: Quote, known: JobApprovals | None, amount: Money, now: Instant
+    job: Job, need: ApprovalNeed, quote: Quote, known: JobApprovals | None, now: Instant
 ) -> Barrier | None:
-    rule = need.rule.name
+    rule, amount = need.rule.name, job.spent + quote.cost
+    if known is not None and amount <= known.granted.get(rule, -1):
+        return None
     asked = None if known is None else known.asked.get(rule)
     if known is None or asked is None:
         return Barrier(need, quote, "ask")
-    if amount <= known.granted.get(rule, -1):
-        return None
     answer = known.answers.get(rule)
     if answer is None and asked.until_at <= now:
-        return Barrier(need, quote, "unanswered", asked)
+        return Barrier(need, quote, "ask" if _goes_on(job, known, rule) else "unanswered", asked)
     if answer is not None and (not answer.approved or amount <= asked.amount):  # denied, or approved for less
         return Barrier(need, quote, "denied", asked, answer.by, answer.reason)
     return Barrier(need, quote, "ask" if amount > asked.amount else "open", asked)
+
+
+def _goes_on(job: Job, known: JobApprovals, rule: str) -> bool:
+    """It was approved before, or it has run and could go nowhere else: silence does not end it, it is asked again."""
+    owned = job.shape.standing or (job.shape.base is not None and job.shape.base.standing)
+    return rule in known.granted or (job.attempts > 0 and not owned)
 
 
 def request(state: State, job: Job, barred: Barrier, ranked: list[Quote], now: Instant) -> ApprovalAsked:
@@ -85,7 +92,7 @@ def request(state: State, job: Job, barred: Barrier, ranked: list[Quote], now: I
         until_at=now + rule.within_ms,
         offer=quote.offer.id,
         cost=quote.cost,
-        amount=job.spent + quote.cost,
+        amount=job.spent + quotes.cost_at_worst(state, job, quote),
         gpus=job.spec.gpus,
         run_ms=quote.run_ms,
         start_ms=quote.start_ms,

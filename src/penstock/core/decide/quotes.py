@@ -167,6 +167,13 @@ def late_at_worst(state: State, job: Job, quote: Quote) -> Millis:
     return quote.start_ms + losses * (max(offer.start_ms, data_ms) + shape.spec.restart_ms + redone) // PERMILLE
 
 
+def cost_at_worst(state: State, job: Job, quote: Quote) -> Money:
+    """The cost with as many preemptions as one in twenty such jobs has (p95), or more."""
+    more_ms = late_at_worst(state, job, quote) - quote.start_ms
+    more_ms -= lost_ms(job.shape, quote.offer, quote.run_ms, loss_of(state, quote.offer))
+    return quote.cost + (cost_of(quote.rate.price_per_hour, more_ms) if more_ms > 0 else 0)
+
+
 def copying_ms(state: State, job: Job, offer: Offer, now: Instant) -> Millis:
     return state.line.takes(sum([state.data[name].size_bytes for name in missing_data(state, job, offer, now)]))
 

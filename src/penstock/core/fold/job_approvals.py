@@ -16,6 +16,10 @@ class JobApprovals:
         self.answers: dict[str, ApprovalAnswered] = {}  #: to that one
         self.granted: dict[str, Money] = {}  #: what the job may cost in all
 
+    @property
+    def is_empty(self) -> bool:
+        return not self.asked and not self.granted
+
     def canonical(self) -> list[list[Any]]:
         """For digests."""
         return [list(self.asked.items()), list(self.answers.items()), list(self.granted.items())]

@@ -286,12 +286,14 @@ def approval_answered(state: State, event: e.ApprovalAnswered) -> None:
 
 
 def _lapse(state: State, job: Job) -> None:
-    """It starts, or is suspended: what was asked and not answered is void. What nobody answered in time stays a no."""
+    """It starts, or is suspended: what was asked and not answered is void. What nobody answered in time stays a no, and
+    what was approved stays approved.
+    """
     known = state.approvals.get(job.id)
     while (asked := open_request(known, "", state.at)) is not None:
         assert known is not None
         del known.asked[asked.rule]
-    if known is not None and not known.asked:
+    if known is not None and known.is_empty:
         del state.approvals[job.id]
 
 
@@ -303,7 +305,7 @@ def keep_approvals(state: State, before: Governance, after: Governance) -> None:
         known.asked = {rule: asked for rule, asked in known.asked.items() if rule in same}
         known.answers = {rule: answer for rule, answer in known.answers.items() if rule in same}
         known.granted = {rule: amount for rule, amount in known.granted.items() if rule in same}
-        if not known.asked:
+        if known.is_empty:
             del state.approvals[job]
 
 
