@@ -104,7 +104,10 @@ def exposure(client: Client, as_json: bool, output: str) -> None:
         if exposed["soft"]:
             click.echo(f"{money(exposed['soft'], currency)} of it has soft caps: nothing there ends without Penstock.")
         for name in ("teams", "sites"):
-            rows = [[row["name"], money(row["most"], currency), moment(row["until_at"])] for row in exposed[name]]
+            rows = [
+                [row["name"] or "(no team)", money(row["most"], currency), moment(row["until_at"])]
+                for row in exposed[name]
+            ]
             if rows:
                 table(name.capitalize(), [name[:-1], "at most", "until"], rows, "")
 

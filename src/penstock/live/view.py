@@ -3,12 +3,14 @@
 It is an immutable value of one instant. Lists of jobs come from the journal's reader instead.
 """
 
+from penstock.core.fold import clusters
 from penstock.core.fold.attempts import WANTS_A_PERSON
 from penstock.core.fold.job_approvals import open_request
+from penstock.core.fold.money import team_of
 from penstock.core.fold.sites import as_proved
 from penstock.core.fold.state import State
 from penstock.core.model.events import ApprovalAsked, CapRaiseAsked
-from penstock.core.model.types import Offer, Policy
+from penstock.core.model.types import STANDING, Offer, Policy
 from penstock.core.units import Instant, Money
 from penstock.core.values import value
 
@@ -67,6 +69,17 @@ class SpendRate:
 
 
 @value
+class ExposureShare:
+    """What is held on one budget at one offer: for attempts, nodes on their way back, warm pools and clusters."""
+
+    team: str  # whose budget it is; empty: no team's
+    offer: str
+    most: Money
+    until_at: Instant
+    soft: bool  # nothing there ends without Penstock
+
+
+@value
 class OpenApproval:
     """A request that a person has not answered yet, and whose job it is about."""
 
@@ -96,6 +109,7 @@ class View:
     approvals: tuple[OpenApproval, ...] = ()  # the oldest first
     raises: tuple[CapRaiseAsked, ...] = ()  # higher caps that somebody asks for
     caps: tuple[tuple[str, Money | None, Money | None], ...] = ()  # scope, per month, per hour
+    exposed: tuple[ExposureShare, ...] = ()  # what `exposure` is made of
 
 
 def picture(state: State, alarms: tuple[Alarm, ...]) -> View:
@@ -125,7 +139,23 @@ def picture(state: State, alarms: tuple[Alarm, ...]) -> View:
             for scope in dict.fromkeys((*ledger.caps, *ledger.rate_caps))
             if not scope.startswith("job:")
         ),
+        exposed=_exposed(state),
     )
+
+
+def _exposed(state: State) -> tuple[ExposureShare, ...]:
+    """Linear in what is rented. Every hold is in one row, so that they add up to the exposure."""
+    rows: dict[tuple[str, str], tuple[Money, Instant]] = {}
+    for name, lease in state.ledger.leases.items():
+        key = (team_of(lease.hold.scopes), state.bills[name].offer)
+        most, until_at = rows.get(key, (0, 0))
+        rows[key] = most + lease.held, max(until_at, lease.worst_at)
+    return tuple(ExposureShare(*key, *rows[key], soft=_is_soft(state, key[1])) for key in sorted(rows))
+
+
+def _is_soft(state: State, name: str) -> bool:
+    offer = clusters.offer_of(state, name)
+    return offer is not None and offer.term not in STANDING and as_proved(state, offer).guarantee == "none"
 
 
 def _approvals(state: State) -> tuple[OpenApproval, ...]:

@@ -357,7 +357,7 @@ class Budget(Shape):
 
 
 class Share(Shape):
-    name: str
+    name: str = Field(description="A team or a site; empty: on no team's budget, such as the organisation's warm pool.")
     most: Money
     until_at: At | None
 

@@ -1,9 +1,9 @@
 """Approvals: which quotes need a person's word, whether it was given, and what a request shows. `placement` asks
 before every burst and every move to rented GPUs, under a policy that has such rules.
 
-A quote that needs an approval and has none is passed over. An approval covers an amount: what the job has spent and may
-spend together, with as many preemptions as one in twenty such jobs has. A dearer quote asks again. Denied, or unanswered
-in time, means no for this job and rule; but a job that was approved before is asked about until somebody answers.
+A quote that needs an approval and has none is passed over. An approval covers an amount: what the job has spent and
+may spend together, with as many preemptions as one in twenty such jobs has. A dearer quote asks again. Denied, or
+unanswered in time, means no for this job and rule; but a job that was approved is asked about until somebody answers.
 """
 
 from typing import Final, Literal, TypeAlias
@@ -59,9 +59,7 @@ def barrier(state: State, rules: Rules, job: Job, quote: Quote, now: Instant) ->
     return None
 
 
-def _in_the_way(
-    job: Job, need: ApprovalNeed, quote: Quote, known: JobApprovals | None, now: Instant
-) -> Barrier | None:
+def _in_the_way(job: Job, need: ApprovalNeed, quote: Quote, known: JobApprovals | None, now: Instant) -> Barrier | None:
     rule, amount = need.rule.name, job.spent + quote.cost
     if known is not None and amount <= known.granted.get(rule, -1):
         return None

@@ -102,7 +102,12 @@ def _team_of(lease: Lease, owner: Attempt | None) -> str:
     """Whose charge it is; of a warm node, the team whose budget pays, if it is a team's."""
     if owner is not None:
         return owner.job.spec.team
-    return next((scope.removeprefix("team:") for scope in lease.hold.scopes if scope.startswith("team:")), "")
+    return team_of(lease.hold.scopes)
+
+
+def team_of(scopes: tuple[str, ...]) -> str:
+    """Whose budget it is, if it is a team's."""
+    return next((scope.removeprefix("team:") for scope in scopes if scope.startswith("team:")), "")
 
 
 def _split(state: State, lease: Lease, bill: Bill, owner: Attempt, total: Money) -> None:

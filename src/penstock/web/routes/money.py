@@ -9,8 +9,7 @@ from fastapi import APIRouter, Query, Request
 from penstock.core.ids import site_of
 from penstock.core.model.events import CapSet
 from penstock.core.model.types import STANDING
-from penstock.journal.rows import AttemptRow
-from penstock.live.view import View
+from penstock.live.view import ExposureShare, View
 from penstock.web import deps, schemas
 from penstock.web.deps import MayOperate, MayRead, PlaneHere, ReaderHere
 from penstock.web.details import details
@@ -60,33 +59,30 @@ async def set_cap(request: Request, plane: PlaneHere, caller: MayOperate) -> sch
 
 
 @routes.get("/exposure", summary="What would still be spent if Penstock died now")
-def exposure(plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> schemas.Exposure:
-    """From the holds alone. A lease may run on after its attempt is over, until the provider says so."""
+def exposure(plane: PlaneHere, caller: MayRead) -> schemas.Exposure:
+    """From all holds: also of nodes that are being returned, warm pools and clusters. The rows add up to `most`."""
     view = plane.view
-    held = [attempt for attempt in reader.placed() if attempt.held and caller.sees(attempt.team)]
-    soft = {offer.offer.id for site in view.sites for offer in site.offers if deps.guarantee(offer.offer) == "soft"}
-    most = sum(attempt.held for attempt in held) if caller.team else view.exposure
-    until = max((attempt.deadline_at or 0 for attempt in held), default=0) if caller.team else view.exposure_until_at
+    held = [row for row in view.exposed if row.most and (not caller.team or row.team == caller.team)]
     return schemas.Exposure(
         at=view.at,
         currency=view.policy.currency,
-        most=most,
-        until_at=deps.moment(until or None),
-        soft=sum(attempt.held for attempt in held if attempt.offer in soft),
-        teams=_shares(held, lambda share: share.team),
-        sites=_shares(held, lambda share: share.site),
+        most=sum(row.most for row in held),
+        until_at=deps.moment(max((row.until_at for row in held), default=0) or None),
+        soft=sum(row.most for row in held if row.soft),
+        teams=_shares(held, lambda row: row.team),
+        sites=_shares(held, lambda row: site_of(row.offer)),
     )
 
 
-def _shares(held: Iterable[AttemptRow], by: Callable[[AttemptRow], str]) -> list[schemas.Share]:
-    groups: dict[str, list[AttemptRow]] = {}
-    for share in held:
-        groups.setdefault(by(share), []).append(share)
+def _shares(held: Iterable[ExposureShare], by: Callable[[ExposureShare], str]) -> list[schemas.Share]:
+    groups: dict[str, list[ExposureShare]] = {}
+    for row in held:
+        groups.setdefault(by(row), []).append(row)
     return [
         schemas.Share(
             name=name,
-            most=sum(share.held for share in group),
-            until_at=deps.moment(max(share.deadline_at or 0 for share in group) or None),
+            most=sum(row.most for row in group),
+            until_at=deps.moment(max(row.until_at for row in group) or None),
         )
         for name, group in sorted(groups.items())
     ]

@@ -159,7 +159,7 @@ def _spending(plane: Plane, reader: Reader, caller: Token, at: Instant) -> dict[
         "budget_amount": spent if free is None else cash(max(0, free), budget.currency),
         "budget_note": "no cap" if row is None or row.cap is None else f"of {cash(row.cap, budget.currency)}",
         "caps": spending.caps(budget),
-        "exposure": spending.exposed(money.exposure(plane, reader, caller), at),
+        "exposure": spending.exposed(money.exposure(plane, caller), at),
     }
 
 
