@@ -222,7 +222,7 @@ def fill(journal: JournalWriter, epoch: int, jobs: int) -> None:
             journal.append(epoch, *life.group(), {}, {})
     journal.append(epoch, *life.group(), {}, {})
     state = life.engine.state  # so that whoever starts on it need not fold it all
-    journal.keep_snapshot(state.steps, snapshot.schema(), snapshot.pack(state))
+    journal.keep_snapshot(epoch, state.steps, snapshot.schema(), snapshot.pack(state))
 
 
 def timed(ask: Callable[[], object], times: int = 60) -> str:
@@ -266,7 +266,7 @@ def long_life(journal: JournalWriter, epoch: int, events: int, tail: int = TAIL)
             journal.append(epoch, *life.group(), {}, {})
             if not kept and seen > events - tail:
                 kept = step.number
-                journal.keep_snapshot(kept, snapshot.schema(), snapshot.pack(life.engine.state))
+                journal.keep_snapshot(epoch, kept, snapshot.schema(), snapshot.pack(life.engine.state))
     journal.append(epoch, *life.group(), {}, {})
     return life.engine, kept
 

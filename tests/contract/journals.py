@@ -84,6 +84,12 @@ def changed_by(steps: Sequence[Step], before: Sequence[Any] = ()) -> Changes:
     return changes
 
 
+def epoch_of(journal: JournalWriter) -> int:
+    """Of the lease as it is: of whoever claimed it last."""
+    epoch: int = journal.db.all("select epoch from lease")[0][0]
+    return epoch
+
+
 BESIDE = ("journal", "steps", "replies", "blobs")
 
 

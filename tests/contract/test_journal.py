@@ -1,7 +1,8 @@
 """What every journal keeps: the contract of `penstock.journal.journal`, the same for SQLite and PostgreSQL."""
 
+import inspect
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from hashlib import sha256
@@ -17,14 +18,14 @@ from penstock.core.errors import BadInput
 from penstock.core.model.events import JobSubmitted
 from penstock.core.model.types import Origin
 from penstock.explain.story import tell
-from penstock.journal.journal import Fenced, Held, Journal
+from penstock.journal.journal import Fenced, Held, Journal, KeptClaim
 from penstock.journal.open import lines_of, open_journal, open_reader, read
 from penstock.journal.redecide import redecide
 from penstock.journal.rows import ClosedRow, Filter
 from penstock.journal.schema import RETIRED, TABLES, Changes
 from penstock.journal.seal import Doubtful
 from penstock.journal.writer import JournalWriter
-from tests.contract.journals import KINDS, LEASE, append, changed_by, claimed, everything, new_address, story
+from tests.contract.journals import KINDS, LEASE, append, changed_by, claimed, epoch_of, everything, new_address, story
 from tests.core.histories import History, Life, histories
 from tests.stories.kit import clock, site, submitted
 from tests.stories.kit import given as given_sites
@@ -112,7 +113,7 @@ def test_tables_that_cannot_be_written_leave_no_step_behind(journal: JournalWrit
     assert everything(journal) == before
     append(journal, epoch, steps[2:])
     kept = everything(journal)
-    journal.rebuild()
+    journal.rebuild(epoch_of(journal))
     assert everything(journal) == kept
 
 
@@ -200,17 +201,38 @@ def test_fault_6_a_stale_writer_changes_nothing(journal: JournalWriter, where: s
     append(journal, epoch, steps[:4])
     other = open_journal(where)
     newer = other.claim("there", LEASE + 1, LEASE)
-    append(other, newer, steps[4:6])
-    before = everything(other)
-    with pytest.raises(Fenced, match="is written by there now"):
-        journal.append(epoch, steps[4:7], changed_by(steps[4:7], steps[:4]), {"d": b"x"}, {"k": "one"})
-    with pytest.raises(Fenced):
-        journal.renew(epoch, LEASE + 2, LEASE)
-    with pytest.raises(Fenced):
-        journal.release(epoch)
-    assert everything(other) == before
+    append(other, newer, steps[4:6], {"kept": b"work"}, {"k": "one"})
+    other.keep_snapshot(newer, 6, "s1", b"six")
+    before, snapshots = everything(other), other.db.all("select * from snapshots")
+    for stale in stale_writes(journal, epoch).values():
+        with pytest.raises(Fenced, match="is written by there now"):
+            stale()
+    assert (everything(other), other.db.all("select * from snapshots")) == (before, snapshots)
     append(other, newer, steps[6:])
     other.close()
+
+
+def stale_writes(journal: JournalWriter, epoch: int) -> dict[str, Callable[[], object]]:
+    """All that a writer can write, by the method that does."""
+    steps = story()
+    return {
+        "append": lambda: journal.append(epoch, steps[4:7], changed_by(steps[4:7], steps[:4]), {"d": b"x"}, {"l": "2"}),
+        "renew": lambda: journal.renew(epoch, LEASE + 2, LEASE),
+        "release": lambda: journal.release(epoch),
+        "keep_claims": lambda: journal.keep_claims(epoch, [KeptClaim("lab", "one", "", "here")]),
+        "restore": lambda: journal.restore(epoch, LEASE + 2),
+        "forget_answers": lambda: journal.forget_answers(epoch, LEASE + 2),
+        "erase_blob": lambda: journal.erase_blob(epoch, "kept"),
+        "keep_snapshot": lambda: journal.keep_snapshot(epoch, 4, "s2", b"four"),
+        "rebuild": lambda: journal.rebuild(epoch),
+    }
+
+
+def test_fault_6_all_that_a_writer_writes_is_fenced(journal: JournalWriter) -> None:
+    """A replaced leader erased blobs and replaced snapshots when it woke up: these two did not ask for the epoch."""
+    methods = [(name, method) for name, method in vars(JournalWriter).items() if not name.startswith("_")]
+    writes = {name for name, method in methods if "self.db.transaction()" in inspect.getsource(method)}
+    assert writes - {"take", "catch_up"} == set(stale_writes(journal, 1))  # one takes the epoch, one is half a rebuild
 
 
 def test_a_renewed_lease_is_not_taken(journal: JournalWriter, where: str) -> None:
@@ -280,7 +302,7 @@ def test_a_blob_can_be_erased_and_the_chain_still_verifies(told: JournalWriter, 
     digest = sha256(secret).hexdigest()
     epoch = told.claim("here", 0, LEASE)
     append(told, epoch, [], {digest: secret, "other": b"stays"})
-    told.erase_blob(digest)
+    told.erase_blob(epoch, digest)
     assert (told.blob(digest), told.blob("other")) == (None, b"stays")
     assert len(list(read(where))) == len(story())
     for path in Path(where).parent.glob("live.journal*"):
@@ -292,9 +314,9 @@ def test_a_blob_can_be_erased_and_the_chain_still_verifies(told: JournalWriter, 
 
 def test_the_newest_snapshot_of_a_schema_is_found(told: JournalWriter) -> None:
     assert told.snapshot("s1") is None
-    told.keep_snapshot(4, "s1", b"four")
-    told.keep_snapshot(9, "s1", b"nine")
-    told.keep_snapshot(10, "s2", b"ten")
+    told.keep_snapshot(epoch_of(told), 4, "s1", b"four")
+    told.keep_snapshot(epoch_of(told), 9, "s1", b"nine")
+    told.keep_snapshot(epoch_of(told), 10, "s2", b"ten")
     assert told.snapshot("s1") == (9, b"nine")
     assert told.snapshot("s2") == (10, b"ten")
     assert told.snapshot("s3") is None
@@ -302,7 +324,7 @@ def test_the_newest_snapshot_of_a_schema_is_found(told: JournalWriter) -> None:
 
 def test_a_snapshot_of_another_past_is_not_taken(told: JournalWriter) -> None:
     """An older copy of the journal was put back, and other steps were written since."""
-    told.keep_snapshot(9, "s1", b"nine")
+    told.keep_snapshot(epoch_of(told), 9, "s1", b"nine")
     told.db.run("update steps set hash = (select hash from steps where number = 2) where number = 9")
     with pytest.raises(Doubtful, match="the snapshot of step 9 is not what was stored"):
         told.snapshot("s1")
@@ -316,15 +338,15 @@ def test_a_snapshot_of_another_past_is_not_taken(told: JournalWriter) -> None:
 )
 def test_a_changed_snapshot_is_not_taken(told: JournalWriter, change: str) -> None:
     """Somebody who can write the database had their own state believed: money held that nobody had promised."""
-    told.keep_snapshot(8, "s0", b"eight" * 20)
-    told.keep_snapshot(9, "s1", b"nine" * 20)
+    told.keep_snapshot(epoch_of(told), 8, "s0", b"eight" * 20)
+    told.keep_snapshot(epoch_of(told), 9, "s1", b"nine" * 20)
     told.db.run(f"update snapshots set {change} where number = 9")
     with pytest.raises(Doubtful):
         told.snapshot("s1")
 
 
 def test_a_snapshot_of_one_schema_or_key_is_not_another_ones(told: JournalWriter) -> None:
-    told.keep_snapshot(9, "s1", b"nine")
+    told.keep_snapshot(epoch_of(told), 9, "s1", b"nine")
     stranger = JournalWriter(told.db, key=b"another installation's")
     assert stranger.snapshot("s1") is None
     told.db.run("update snapshots set schema = ?", stranger._named("s1"))
@@ -341,7 +363,7 @@ def test_a_snapshot_of_one_schema_or_key_is_not_another_ones(told: JournalWriter
 def test_tables_rebuilt_are_the_tables_kept_byte_for_byte(told: JournalWriter) -> None:
     before = everything(told)
     assert before["jobs"]
-    assert told.rebuild() == len(story())
+    assert told.rebuild(epoch_of(told)) == len(story())
     assert everything(told) == before
 
 
@@ -364,7 +386,7 @@ def test_after_any_history_cut_anywhere_too(
             append(journal, epoch, life.steps[at : at + size])
             at += size
         before = everything(journal)
-        journal.rebuild()
+        journal.rebuild(epoch_of(journal))
         assert everything(journal) == before
         journal.close()
 

@@ -21,7 +21,7 @@ from penstock.journal.postgres import PostgresDatabase
 from penstock.journal.sqlite import SqliteDatabase
 from penstock.journal.writer import JournalWriter
 from tests.conftest import ROOT
-from tests.contract.journals import KINDS, LEASE, append, claimed, everything, new_address, story
+from tests.contract.journals import KINDS, LEASE, append, claimed, epoch_of, everything, new_address, story
 from tests.contract.writer import FENCED, HELD, submission
 from tests.postgres import Server
 
@@ -62,7 +62,7 @@ def test_fault_13_a_writer_killed_at_any_instant_leaves_a_whole_journal(where: s
             assert (journal.blob(f"digest-{len(rows)}"), journal.blob(f"digest-{len(rows) + 1}")) == (b"work", None)
             check(replay((row.at, row.inputs, row.outputs) for row in rows).state)
             before = everything(journal)
-            journal.rebuild()
+            journal.rebuild(epoch_of(journal))
             assert everything(journal) == before
 
 
@@ -161,6 +161,19 @@ def line(process: "subprocess.Popen[str]") -> str:
     text = out.readline()
     assert text, f"it ended with {process.wait(PATIENCE)}"
     return text.strip()
+
+
+def test_a_reader_asks_a_new_connection_when_its_old_one_fails(postgres: Server) -> None:
+    """It said so, and asked the same one twice: whatever was wrong with that connection stayed wrong for ever."""
+    where = postgres.new_database()
+    journal, epoch = claimed(where)
+    append(journal, epoch, story()[:3])
+    with closing(journal), closing(open_reader(where)) as reader:
+        (pooled,) = reader.idle  # type: ignore[attr-defined]  # a `Reader` by its contract
+        journal.db.run("create role powerless")
+        pooled.run("set role powerless")
+        assert reader.head() == 3
+        assert pooled not in reader.idle  # type: ignore[attr-defined]  # as above
 
 
 # --- the database in trouble -----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from penstock.journal.audit import SITES_FILE, AuditFilter, AuditRow
 from penstock.journal.open import open_journal, open_reader
 from penstock.journal.tokens import RevocationRow, TokenRow
 from penstock.journal.writer import JournalWriter
-from tests.contract.journals import KINDS, LEASE, append, everything, new_address
+from tests.contract.journals import KINDS, LEASE, append, epoch_of, everything, new_address
 
 ADA = e.TokenIssued(2, "ada", "0" * 64, "member", "red", 99, by="root", details="d1", name="n1")
 BROWSER = e.TokenIssued(3, "ada-b", "1" * 64, "viewer", "red", 50, made_by="ada", by="ada", details="d2")
@@ -88,7 +88,7 @@ def test_a_rebuild_brings_both_back(journal: JournalWriter) -> None:
     before = everything(journal)
     for table in ("tokens", "revocations", "audit"):
         journal.db.run(f"delete from {table}")
-    journal.rebuild()
+    journal.rebuild(epoch_of(journal))
     assert everything(journal) == before
 
 

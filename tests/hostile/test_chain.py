@@ -22,6 +22,7 @@ from penstock.journal.hash_chain import COLUMNS, GENESIS, chain
 from penstock.journal.open import open_journal
 from penstock.journal.seal import SEAL_BYTES
 from penstock.live import snapshot
+from tests.contract.journals import epoch_of
 from tests.hostile.control_plane import ControlPlane, until
 
 SITES = """
@@ -156,7 +157,7 @@ def rewritten(journal: Path) -> None:
             written.db.run("update steps set inputs = ?, hash = ? where number = ?", inputs, last, number)
         written.db.run("update journal set hash = ?", last)
         written.db.run("delete from snapshots")
-        written.rebuild()
+        written.rebuild(epoch_of(written))
 
 
 def test_a_whole_rewrite_with_fresh_hashes_is_found_by_what_was_anchored(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from penstock.journal.schema import PROJECTION
 from penstock.journal.sqlite import BulkJournal
 from penstock.journal.writer import JournalWriter
 from penstock.live import snapshot
-from tests.contract.journals import KINDS, append, claimed, new_address, story
+from tests.contract.journals import KINDS, append, claimed, epoch_of, new_address, story
 from tests.postgres import Server, server
 
 WORK = b'{"command": ["true"]}'
@@ -41,8 +41,8 @@ def kept(where: str) -> Iterator[JournalWriter]:
     journal, epoch = claimed(where)
     append(journal, epoch, story(), {sha256(WORK).hexdigest(): WORK})
     state = replay((step.at, step.inputs, step.outputs) for step in story()[:7]).state
-    journal.keep_snapshot(7, snapshot.schema(), snapshot.pack(state))
-    journal.keep_snapshot(9, "of another version", b"whatever it holds")
+    journal.keep_snapshot(epoch_of(journal), 7, snapshot.schema(), snapshot.pack(state))
+    journal.keep_snapshot(epoch_of(journal), 9, "of another version", b"whatever it holds")
     yield journal
     journal.close()
 
@@ -87,7 +87,9 @@ def test_a_snapshot_that_holds_more_money_is_found(kept: JournalWriter, where: s
     """`verify` said Whole, and the next start held $2,400 under a cap of $10."""
     state = replay((step.at, step.inputs, step.outputs) for step in story()[:7]).state
     next(iter(state.ledger.accounts.values())).held += 2_400 * MICRO
-    kept.keep_snapshot(7, snapshot.schema(), snapshot.pack(state))  # sealed, by somebody who has the key
+    kept.keep_snapshot(
+        epoch_of(kept), 7, snapshot.schema(), snapshot.pack(state)
+    )  # sealed, by somebody who has the key
     with pytest.raises(BadInput, match="The snapshot of step 7 is not the state that its steps fold to"):
         verified(where)
 

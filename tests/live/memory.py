@@ -100,11 +100,13 @@ class MemoryJournal:
     def blob(self, digest: str) -> bytes | None:
         return self.blobs.get(digest)
 
-    def erase_blob(self, *digests: str) -> None:
+    def erase_blob(self, epoch: int, *digests: str) -> None:
+        self._write(epoch)
         for digest in digests:
             del self.blobs[digest]
 
-    def keep_snapshot(self, number: int, schema: str, state: bytes) -> None:
+    def keep_snapshot(self, epoch: int, number: int, schema: str, state: bytes) -> None:
+        self._write(epoch)
         self.snapshots[schema] = (number, state)
 
     def snapshot(self, schema: str) -> tuple[int, bytes] | None:

@@ -75,16 +75,16 @@ def rebuild(where: str, as_json: bool) -> None:
 
     from penstock.cli import terminal
     from penstock.core.errors import BadInput
-    from penstock.journal.journal import Held
+    from penstock.journal.journal import Fenced, Held
     from penstock.journal.open import open_journal, reachable
 
     with reachable(), closing(open_journal(where, create=False)) as journal:
         try:
             epoch = journal.take("penstock journal rebuild", int(time.time() * 1000), LEASE_MS)
-        except Held as error:
+            steps = journal.rebuild(epoch)
+            journal.release(epoch)
+        except (Held, Fenced) as error:
             raise BadInput(str(error)) from None
-        steps = journal.rebuild()
-        journal.release(epoch)
     if as_json:
         terminal.print_json({"steps": steps})
     else:

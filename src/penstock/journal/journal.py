@@ -125,10 +125,11 @@ class Journal(Protocol):
 
     def blob(self, digest: str) -> bytes | None: ...
 
-    def erase_blob(self, *digests: str) -> None:
-        """Erase for good. The chain has only the digests and still verifies."""
+    def erase_blob(self, epoch: int, *digests: str) -> None:
+        """Erase for good. The chain has only the digests and still verifies. Raises `Fenced`."""
 
-    def keep_snapshot(self, number: int, schema: str, state: bytes) -> None: ...
+    def keep_snapshot(self, epoch: int, number: int, schema: str, state: bytes) -> None:
+        """Keep the state of this step, for the next start. Raises `Fenced`."""
 
     def snapshot(self, schema: str) -> tuple[int, bytes] | None:
         """The newest snapshot of this schema: a cache. Raises `seal.Doubtful` if it is not what was stored for its step

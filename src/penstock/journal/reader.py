@@ -54,17 +54,33 @@ class JournalReader:
     def _borrowed(self) -> Iterator[Database]:
         # list.append and list.pop are atomic, so threads need no lock.
         db = self.idle.pop() if self.idle else self.connect()
-        try:
+        with self._returned(db):
             yield db
-        finally:
+
+    @contextmanager
+    def _returned(self, db: Database) -> Iterator[None]:
+        """A connection that failed is closed; nobody gets it again."""
+        try:
+            yield
+        except Unwritable:
+            db.close()
+            raise
+        except BaseException:
             self.idle.append(db)
+            raise
+        self.idle.append(db)
 
     def _all(self, sql: str, *values: Any) -> list[Any]:
-        with self._borrowed() as db:
-            try:
+        pooled = bool(self.idle)
+        try:
+            with self._borrowed() as db:
                 return db.all(sql, *values)
-            except Unwritable:  # the pooled connection may be stale: retry once with a new one
-                return db.all(sql, *values)
+        except Unwritable:
+            if not pooled:
+                raise
+        fresh = self.connect()  # the pooled connection was stale: once more with a new one
+        with self._returned(fresh):
+            return fresh.all(sql, *values)
 
     def close(self) -> None:
         while self.idle:

@@ -92,7 +92,7 @@ def restore(where: str, anchors: Sequence[str] = ()) -> None:
                 write_anchor(file, note)
             except OSError as error:
                 raise BadInput(f"Cannot note the restore in {file}: {error.strerror or error}.") from None
-        journal.restore(now)
+        journal.restore(epoch, now)
         journal.release(epoch)
 
 

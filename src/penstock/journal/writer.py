@@ -81,7 +81,7 @@ class JournalWriter:
     def claim(self, holder: str, at: Instant, lease_ms: int) -> int:
         """Take the lease, bring the tables up to date, and return the epoch."""
         epoch = self.take(holder, at, lease_ms)
-        self.catch_up()
+        self.catch_up(epoch)
         return epoch
 
     def take(self, holder: str, at: Instant, lease_ms: int, copied: bool = False) -> int:
@@ -153,9 +153,10 @@ class JournalWriter:
     def has(self, head: str) -> bool:
         return has(self.db, head)
 
-    def restore(self, at: Instant) -> None:
+    def restore(self, epoch: int, at: Instant) -> None:
         """A person says that this backup goes on: sites are claimed anew, whatever their claims say."""
         with self.db.transaction():
+            self._fence(epoch)
             self.db.run("delete from claims")
             self.db.run("insert into restores values (?, ?)", at, self._head()[0])
 
@@ -210,19 +211,23 @@ class JournalWriter:
 
     # --- projections -------------------------------------------------------------------------------------------------
 
-    def catch_up(self) -> int:
-        """Project missing steps, or all if the tables are of another version. Returns how many."""
+    def catch_up(self, epoch: int) -> int:
+        """Project missing steps, or all if the tables are of another version. Returns how many. Raises `Fenced`."""
         projected, projection = self.db.all("select projected, projection from journal")[0]
         if projection != PROJECTION:
-            return self.rebuild()
+            return self.rebuild(epoch)
         if projected == self._head()[0]:
             return 0
         with self.db.transaction():
+            self._fence(epoch)
             return self._project_after(projected)
 
-    def rebuild(self) -> int:
-        """Rebuild the tables from the steps. Returns how many steps."""
+    def rebuild(self, epoch: int) -> int:
+        """Rebuild the tables from the steps. Returns how many steps. Raises `Fenced`: a writer that was replaced may
+        know tables of an older version only.
+        """
         with self.db.transaction():
+            self._fence(epoch)
             for name in (*(table.name for table in TABLES.values()), *RETIRED):
                 self.db.run(f"drop table if exists {name}")
             self._create_tables()
@@ -266,20 +271,22 @@ class JournalWriter:
         content = _only(self.db.all("select content from blobs where digest = ?", digest))
         return None if content is None else as_bytes(content)
 
-    def erase_blob(self, *digests: str) -> None:
+    def erase_blob(self, epoch: int, *digests: str) -> None:
         with self.db.transaction():
+            self._fence(epoch)
             self.db.write("delete from blobs where digest = ?", [(digest,) for digest in digests])
         self.db.forget()
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
-    def keep_snapshot(self, number: int, schema: str, state: bytes) -> None:
+    def keep_snapshot(self, epoch: int, number: int, schema: str, state: bytes) -> None:
         """Store a snapshot, sealed with its step's hash, so that one of another past is never used."""
         link = hash_of(self.db, number)
         if link is None:
             raise BadInput(f"{self.db.where} has no step {number} to keep a snapshot of.")
         named, sealed = self._named(schema), seal(self.key, schema, number, link, state)
         with self.db.transaction():
+            self._fence(epoch)
             self.db.run("delete from snapshots where schema = ? or number < ?", named, number - MANY_STEPS)
             self.db.run("insert into snapshots values (?, ?, ?, ?)", named, number, link, sealed)
 

@@ -318,9 +318,13 @@ class Plane:
         await self._published.caught_up(self.number)
 
     async def erase(self, *digests: str) -> None:
-        """Erase blobs for good, in the journal's own thread. Raises `Unwritable`."""
+        """Erase blobs for good, in the journal's own thread. Raises `NotReady` and `Unwritable`."""
         for start in range(0, len(digests), MOST_TOGETHER):
-            await self._think(self.journal.erase_blob, *digests[start : start + MOST_TOGETHER])
+            some = digests[start : start + MOST_TOGETHER]
+            try:
+                await self._think(self.journal.erase_blob, self.sequencer.epoch, *some)
+            except Fenced as error:  # the next heartbeat ends us
+                raise NotReady(f"Not all of it was erased: {error} Ask that one again.") from None
 
     async def plan(self, spec: JobSpec) -> Plan:
         """What the engine would decide if this job were submitted now. Nothing is recorded. Raises `NotReady`."""

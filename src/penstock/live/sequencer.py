@@ -196,7 +196,7 @@ class Sequencer:
 
     def _keep(self, number: int, packed: bytes) -> None:
         with suppress(Unwritable):  # a snapshot is only a cache; the next one may succeed
-            self.journal.keep_snapshot(number, snapshot.schema(), packed)
+            self.journal.keep_snapshot(self.epoch, number, snapshot.schema(), packed)
 
     # --- one step ----------------------------------------------------------------------------------------------------
 
