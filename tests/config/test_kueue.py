@@ -12,6 +12,7 @@ from penstock.core.model.types import JobSpec, Policy
 from penstock.core.units import MINUTE
 from penstock.kube.access import Access
 from penstock.kube.kueue_manager import KueueManager, KueueSite, need_of
+from penstock.policy.file import parse_policy
 
 OWNED = {"name": "quota", "term": "owned", "gpu": "A100", "gpus_per_node": 8, "nodes": 2}
 RENTED = {"name": "a100", "gpu": "A100", "gpus_per_node": 8, "price": {"list": 2}}
@@ -78,3 +79,12 @@ def test_a_workload_goes_only_where_its_kueue_starts_it_and_nothing_else_goes_th
 def test_what_makes_no_sense_is_said(more: dict[str, Any], words: str) -> None:
     with pytest.raises(BadFile, match=words.replace("(", r"\(")):
         parsed(**more)
+
+
+def test_a_policy_file_may_book_a_kueues_namespace_to_a_team() -> None:
+    """`KUEUE/NAMESPACE`, as docs/kueue.md has it, was refused: only sites with a front door were known."""
+    text = b"{version: 1, teams: {vision: {namespaces: [%s/vision]}}}"
+    policy = parse_policy(text % b"lab", "policy.yaml", parsed())
+    assert [team.namespaces for team in policy.teams] == [("lab/vision",)]
+    with pytest.raises(BadFile, match=r"no Kueue, named 'lob'; .*lab"):
+        parse_policy(text % b"lob", "policy.yaml", parsed())

@@ -92,6 +92,19 @@ def test_a_jobs_label_cannot_book_to_a_team_that_is_not_its_namespaces() -> None
     assert door.books("default", "somebody") == ""  # no budget and no entry: there is nothing to take
 
 
+def test_a_workloads_team_may_be_that_of_its_namespaces_name_if_it_lists_no_namespaces() -> None:
+    """docs/kueue.md said so, and a team that the policy file named was refused, in words about the sites file."""
+    admission = Door(VISION, Team("robotics"), caps=("team:robotics",)).admission
+    assert admission.team_of("lab-kueue", "robotics") == "robotics"
+    admission.book("lab-kueue", "robotics", "robotics", by_name=True)
+    with pytest.raises(NotAdmitted, match="in the policy file, or in the sites file if that names the teams"):
+        admission.book("lab-kueue", "default", "robotics", by_name=True)
+    with pytest.raises(NotAdmitted):  # it lists others
+        Door(Team("audio", ("speech",))).admission.book("lab-kueue", "audio", "audio", by_name=True)
+    with pytest.raises(NotAdmitted):  # a home Job says its team by a label, which is only what its author says
+        admission.book("lab", "robotics", "robotics")
+
+
 def test_another_teams_data_set_is_as_unknown_as_one_that_does_not_exist() -> None:
     door = Door(data={"scans": ("vision",), "common": ()})
     refusals = []

@@ -3,11 +3,14 @@
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from penstock.config.document import Document, unknown
 from penstock.config.sections import TeamSection
 from penstock.core.units import GB
 from penstock.core.values import value
+
+NO_DOOR: Final = "there is no site with 'front_door: true', and no Kueue, named"
 
 
 @value
@@ -45,4 +48,4 @@ def _check_namespaces(row: TeamSection, place: str, doors: Sequence[str], page: 
     for i, path in enumerate(row.namespaces):
         site = path.rpartition("/")[0]
         if site and site not in doors:
-            page.report(f"{place}[{i}]", unknown("there is no site with 'front_door: true' named", site, doors))
+            page.report(f"{place}[{i}]", unknown(NO_DOOR, site, doors))

@@ -26,6 +26,8 @@ BURST: Final = 1 / 8
 FRESH_SECONDS: Final = 60.0
 FULL_SECONDS: Final = 10.0  #: after which a full queue may be asked again
 MOST_TEAMS: Final = 10_000  #: kept in memory
+#: Where teams are written: not both files may name them.
+ITS_FILE: Final = "the policy file, or in the sites file if that names the teams"
 
 T = TypeVar("T")
 
@@ -93,7 +95,7 @@ class Admission:
             raise NotAdmitted(
                 "ProjectNotAllowed",
                 f"Team {team.name} may not spend the budget of project {spec.project}; leave 'project' out, or ask for "
-                "it to be added to the team's 'projects' in the sites file.",
+                f"it to be added to the team's 'projects' in {ITS_FILE}.",
             )
         classes = (self.classes() or JOB_CLASSES) if team.classes is None else team.classes
         if spec.job_class not in classes:
@@ -126,12 +128,13 @@ class Admission:
             return team.name in self.owners[project]
         return f"project:{project}" not in self.capped()
 
-    def book(self, site: str, namespace: str, label: str) -> None:
+    def book(self, site: str, namespace: str, label: str, *, by_name: bool = False) -> None:
         """Raises `NotAdmitted` if Jobs of this namespace may not be booked to the team that their label names. A team
-        with a budget or an entry of its own is booked to by its own namespaces only.
+        with a budget or an entry of its own is booked to by its own namespaces only. `by_name`: the namespace of its
+        name is its own if it lists none, as `team_of` says.
         """
         owners = self._owners(site, namespace)
-        if label in owners:
+        if label in owners or (by_name and label == namespace and not owners and not self.team(label).namespaces):
             return
         if owners:
             raise NotAdmitted(
@@ -142,7 +145,7 @@ class Admission:
             raise NotAdmitted(
                 "TeamNotAllowed",
                 f"Jobs of namespace {namespace} may not be booked to team {label}; ask for the namespace to be added "
-                "to the team's 'namespaces' in the sites file.",
+                f"to the team's 'namespaces' in {ITS_FILE}.",
             )
 
     def team_of(self, site: str, namespace: str) -> str:

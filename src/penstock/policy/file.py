@@ -17,7 +17,7 @@ from penstock.config.convert import converted, keys_of
 from penstock.config.document import Document, plain, read_bytes, shown, unknown
 from penstock.config.sections import PolicySection
 from penstock.config.sites import notes_of, options_of
-from penstock.config.teams import Team
+from penstock.config.teams import NO_DOOR, Team
 from penstock.core.model.governance import Governance
 from penstock.core.model.types import STANDING, DataRule
 from penstock.core.units import Money
@@ -210,13 +210,13 @@ def _check_headroom(place: str, name: str, gpus: int, page: Document, sites: Sit
 
 
 def _check_doors(row: PolicyFileSection, page: Document, sites: SitesFile) -> None:
-    doors = [site.id for site in sites.sites if site.front_door]
+    doors = [*(site.id for site in sites.sites if site.front_door), *(manager.name for manager in sites.kueue)]
     for name, team in row.teams.items():
         for k, path in enumerate(team.namespaces):
             site = path.rpartition("/")[0]
             if site and site not in doors:
                 place = f"teams.{name}.namespaces[{k}]"
-                page.report(place, unknown("there is no site with 'front_door: true' named", site, doors))
+                page.report(place, unknown(NO_DOOR, site, doors))
 
 
 def _check_currency(row: PolicyFileSection, page: Document, sites: SitesFile) -> None:

@@ -79,7 +79,11 @@ class TeamRulesSection(Section, frozen=True):
     ] = ()
     namespaces: Annotated[
         tuple[NamespacePath, ...],
-        Says("namespaces whose Jobs are booked to it: `NAMESPACE` at every front door, or `SITE/NAMESPACE`", "none"),
+        Says(
+            "namespaces whose Jobs are booked to it: `NAMESPACE` at every front door and Kueue, `SITE/NAMESPACE`, or "
+            "`KUEUE/NAMESPACE`",
+            "none",
+        ),
     ] = ()
     classes: Annotated[tuple[Name, ...] | None, Says("the classes that its jobs may have", "all")] = None
     highest_priority: Annotated[Priority, Says("a whole number from -1000 to 1000", "`1000`")] = Priority(1000)

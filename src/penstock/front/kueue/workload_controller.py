@@ -110,7 +110,7 @@ class WorkloadController:
             owner = await self._owner(workload)
             team = admission.team_of(self.home.name, namespace)
             wish = workload_spec.read(workload, owner, door, team, self.plane.clock.now(), self._known())
-            admission.book(self.home.name, namespace, wish.spec.team)
+            admission.book(self.home.name, namespace, wish.spec.team, by_name=True)
             uid = w.origin_uid(workload)
             with await admission.admitted(wish.spec, len(wish.work.manifest)):
                 submitted = await self.plane.submit(wish.spec, wish.work, key=f"kueue:{self.home.name}:{uid}", body=uid)
