@@ -24,6 +24,7 @@ WATCHFUL = [
     "tests/core/model/test_actions.py",
     "tests/core/model/test_events.py",
     "tests/journal/test_codec.py",
+    "tests/explain/test_event_words.py",
     "tests/explain/test_story.py",
     "tests/test_layers.py",
     "tests/test_docs.py::test_every_command_has_a_section_that_names_all_its_options",

@@ -1,10 +1,9 @@
 """Events and reasons as sentences and JSON, for lists, pages and streams. Whole stories are in `explain.story`."""
 
 import json
-import re
 from dataclasses import asdict
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -12,6 +11,7 @@ from penstock.core.model import events as e
 from penstock.core.model.reasons import REASONS, NothingAllowed
 from penstock.core.model.reasons import Reason as CoreReason
 from penstock.core.units import MINUTE, NEVER, Instant
+from penstock.explain.event_words import words_of
 from penstock.explain.sentences import Say, sentence, stop_sentence
 from penstock.explain.story import StoryTeller
 from penstock.formatting import duration
@@ -55,70 +55,28 @@ def teller(job: str, currency: str) -> StoryTeller:
 
 def says(event: Any, currency: str) -> str:
     """One event as a sentence, without its context."""
-    if known := SHORT.get(type(event).__name__):
-        percent = getattr(event, "done_permille", 0) // 10
-        return known.format(event=event, kept=duration(getattr(event, "kept_ms", 0)), percent=percent).rstrip()
-    if isinstance(event, e.AttemptEnded):
-        detail = f": {event.detail}" if event.detail else ""
-        return "Succeeded." if event.outcome == "done" else f"Failed (application){detail}."
-    if isinstance(event, e.StopPromised):
-        return stop_sentence(event.because, Say(currency))
-    if isinstance(event, e.WarmPromised):
-        return f"A node is rented ahead at {event.offer}. {teller('', currency).sentence(event.because)}"
-    if isinstance(event, e.ReleasePromised) or (isinstance(event, e.PayerChanged) and not event.job):
-        return teller("", currency).sentence(event.because)
-    if isinstance(event, e.WarmShort) and isinstance(event.because, NothingAllowed):
-        where = f" ({event.because.where})" if event.because.where else ""
-        return f"The warm pool of {event.offer} rents nothing: {event.because.rule}{where}."
-    if isinstance(event, e.ClusterPromised):
-        return f"A cluster is asked for at {event.site}. {teller('', currency).sentence(event.because)}"
-    if isinstance(event, e.ClusterShort):
-        return f"Site {event.site} has no cluster. {teller('', currency).sentence(event.because)}"
-    if isinstance(event, e.WarmShort):
-        return f"The warm pool of {event.offer} has too few nodes. {teller('', currency).sentence(event.because)}"
-    if not getattr(event, "job", ""):
-        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(event).__name__).capitalize() + "."
-    heard = teller(event.job, currency)
+    heard = teller(getattr(event, "job", ""), currency)
+    match event:
+        case e.AttemptEnded(outcome="done"):
+            return "Succeeded."
+        case e.AttemptEnded(detail=detail):
+            return f"Failed (application){f': {detail}' if detail else ''}."
+        case e.StopPromised(because=because):
+            return stop_sentence(because, Say(currency))
+        case e.WarmShort(offer=offer, because=NothingAllowed(rule=rule, where=where)):
+            return f"The warm pool of {offer} rents nothing: {rule}{f' ({where})' if where else ''}."
+    if words := words_of(event).says:
+        return _filled(words, event, heard)
     heard.hear(event)
-    return heard.lines[-1].text if heard.lines else ""
+    return heard.lines[-1].text if heard.lines else f"{type(event).__name__}."
 
 
-#: Events that a story tells only in context.
-SHORT: Final[dict[str, str]] = {
-    "AttemptStarted": "Running.",
-    "AttemptQueued": "Queued at its site: {event.words}.",
-    "AttemptStopped": "Stopped; {kept} of work kept.",
-    "AttemptLost": "Preempted: it lost its node; {kept} of work kept.",
-    "AttemptStuck": "Its site has not started it yet: {event.words}",
-    "AttemptRefused": "The site did not start it. {event.words}",
-    "AttemptCheckpointed": "Wrote a checkpoint; {kept} of work kept.",
-    "AttemptProgressed": "{percent} % done, as the job reports.",
-    "NodeReady": "Its node is ready.",
-    "NodeLost": "Its node was lost.",
-    "NodeGone": "Its node was returned.",
-    "NodeRefused": "The provider has no such node now. {event.words}",
-    "NodeNotice": "Its node will be taken away. {event.words}",
-    "SiteJoined": "Site {event.site.id} joined.",
-    "SiteRemoved": "Site {event.site} was removed from the sites file.",
-    "SiteLost": "Site {event.site} cannot be reached.",
-    "ClusterAsked": "A person wants the cluster of site {event.site}.",
-    "ClusterDismissed": "A person sent the cluster of site {event.site} away.",
-    "SiteBack": "Site {event.site} is back.",
-    "NodesSeen": "{event.offer} reported its nodes.",
-    "GuaranteeChanged": "How what is rented at {event.offer} ends without Penstock: {event.guarantee}. {event.words}",
-    "OfferClosed": "{event.offer} had no capacity; Penstock tries it again later.",
-    "OfferOpened": "Penstock tries {event.offer} again.",
-    "CapSet": "The cap of {event.scope} was set.",
-    "CapRaiseAsked": "A person asks for a higher cap of {event.scope}; another must approve it.",
-    "CapRaiseDenied": "A person denied a higher cap of {event.scope}.",
-    "PeriodOpened": "The budgets of {event.period} are open.",
-    "HoursOpened": "Hours of the policy: {event.window}.",
-    "TokenIssued": "Token {event.token} was made.",
-    "TokenRevoked": "Token {event.token} was revoked.",
-    "LogRead": "Somebody who sees all teams read its log.",
-    "ExecStarted": "A person runs a command in it.",
-    "LeaveRequested": "A person asked that {event.site} gets its Jobs back.",
-    "DetailsErased": "The name, addresses and words recorded about {event.who} were erased.",
-    "PolicySet": "Policy {event.policy.name} is in force.",
-    "EventQuarantined": "Penstock set aside {event.what} about {event.about}, a fact it cannot process: {event.error}.",
-}
+def _filled(words: str, event: Any, heard: StoryTeller) -> str:
+    because = getattr(event, "because", None)
+    filled = words.format(
+        event=event,
+        because="" if because is None else heard.sentence(because),
+        kept=duration(getattr(event, "kept_ms", 0)),
+        percent=getattr(event, "done_permille", 0) // 10,
+    )
+    return filled.rstrip()

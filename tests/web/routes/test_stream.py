@@ -9,6 +9,9 @@ from typing import Any
 
 import httpx2
 
+from penstock.core.model import events as e
+from penstock.core.model.governance import Governance, TeamRule
+from penstock.core.model.types import DataSet
 from tests.awaiting import story
 from tests.web.kit import Penstock, running
 
@@ -96,6 +99,29 @@ async def test_fault_19_a_stream_tells_a_team_of_its_own_jobs_only(tmp_path: Pat
         assert not any("CapSet" in event["kind"] for event in events)
         page = (await penstock.team("b").get("/v1/events", params={"limit": 200})).json()["events"]
         assert {event["job"] for event in page} == {"", mine}
+
+
+@story
+async def test_a_team_hears_nothing_of_the_policy_or_of_another_teams_wishes(tmp_path: Path) -> None:
+    """Events without a job were for every team unless a list said otherwise, and that list had been forgotten four
+    times: a team read the whole policy, other teams' wishes for money with their reasons, and names of data sets.
+    """
+    limits = Governance(teams=(TeamRule("beta", per_job=77_000_000, source="secret-policy.yaml:3"),))
+    async with running(tmp_path, caps={"team:beta": "1"}, governance=limits) as penstock:
+        await penstock.plane.tell(e.DataSetRegistered(0, DataSet("secret-faces", 1, "lab")))
+        wish = {"scope": "team:beta", "per_month": 2_000_000_000, "reason": "secret reason"}
+        assert (await penstock.team("beta").post("/v1/budget/raise", json=wish)).status_code == 200
+        no = {"scope": "team:beta", "approved": False, "reason": "secret answer"}
+        assert (await penstock.admin.post("/v1/budget/approval", json=no)).status_code == 200
+        await penstock.admin.post("/v1/pause")
+        heard = await until_kind(penstock.team("alpha"), "Paused", last="0")
+        page = (await penstock.team("alpha").get("/v1/events", params={"limit": 200})).json()["events"]
+        shown = (await penstock.team("alpha").get("/")).text
+        for text in (json.dumps(heard), json.dumps(page), shown):
+            assert "nowait" in text  # the policy's name is on every page
+            assert not [word for word in ("secret", "beta", "77000000", "2000000000") if word in text]
+        own = await until_kind(penstock.team("beta"), "Paused", last="0")
+        assert "CapRaiseAsked" in {event["kind"] for event in own}
 
 
 @story

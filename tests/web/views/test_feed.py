@@ -2,9 +2,6 @@
 
 from typing import Any
 
-import pytest
-
-from penstock.core.model import events
 from penstock.web.views import feed
 from tests.web.views.kit import NOW, event
 
@@ -49,8 +46,3 @@ def test_a_stop_that_the_next_start_explains_is_not_told_twice() -> None:
     moved = event("StopPromised", "Stopping. Moves to owned GPUs.", because={"kind": "ComesHome"})
     capped = event("StopPromised", "Stopping. Budget reached.", because={"kind": "CapBinds"})
     assert [item.why for item in feed.items([moved, capped], {}, NOW)] == ["Budget reached."]
-
-
-@pytest.mark.parametrize("kind", feed.TOLD)
-def test_only_events_that_there_are_are_told(kind: str) -> None:
-    assert kind in {event_type.__name__ for event_type in (*events.FACTS, *events.PROMISES)}

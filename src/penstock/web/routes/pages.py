@@ -14,10 +14,10 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
 from penstock import __version__
-from penstock.core.ids import job_concerned
 from penstock.core.units import Instant
 from penstock.core.values import value
 from penstock.drivers.driver import Refused, Unreachable
+from penstock.explain.event_words import IN_FEED
 from penstock.formatting import money as cash
 from penstock.journal import states
 from penstock.journal.journal import Reader
@@ -164,19 +164,15 @@ def _spending(plane: Plane, reader: Reader, caller: Token, at: Instant) -> dict[
 
 
 def _feed(plane: Plane, reader: Reader, caller: Token, at: Instant) -> list[feed.Item]:
-    telling, shown = stream.EventStream(reader, plane.view.policy.currency), dict[str, schemas.Event]()
+    telling, shown = stream.EventStream(reader, plane.view.policy.currency, caller), dict[str, schemas.Event]()
     before: tuple[int, int] | None = None
     for _ in range(PAGES_BACK):
-        entries = reader.feed(before, FEED, tuple(feed.TOLD))
+        entries = reader.feed(before, FEED, IN_FEED)
         for entry in entries:
-            event = telling.shape(
-                entry.number, entry.part, entry.at, entry.job or job_concerned(entry.event), entry.event
-            )
-            again = (
-                f"{event.kind} {event.job}" if event.kind == "WaitPromised" else event.id
-            )  # its latest wait is enough
-            if stream.may_see(caller, event) and feed.worth_telling(event):
-                shown.setdefault(again, event)
+            event = telling.shape(entry.number, entry.part, entry.at, entry.event)
+            if event is not None and feed.worth_telling(event):
+                is_wait = event.kind == "WaitPromised"  # its latest is enough
+                shown.setdefault(f"{event.kind} {event.job}" if is_wait else event.id, event)
         if not entries or len(shown) >= FEED:
             break
         before = (entries[-1].number, entries[-1].part)

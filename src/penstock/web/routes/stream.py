@@ -13,7 +13,8 @@ from fastapi import APIRouter, Depends, Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
-from penstock.core.ids import job_concerned
+from penstock.core.ids import job_concerned, members
+from penstock.explain.event_words import is_for, shown, words_of
 from penstock.journal.journal import Reader, Row
 from penstock.live.plane import Plane
 from penstock.web import deps, explain, schemas
@@ -35,10 +36,10 @@ def events(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> schemas.Events:
     entries = reader.feed(_place(before) if before else None, limit)
-    teller = EventStream(reader, plane.view.policy.currency)
-    shown = [teller.shape(entry.number, entry.part, entry.at, entry.job, entry.event) for entry in entries]
+    teller = EventStream(reader, plane.view.policy.currency, caller)
+    shapes = [teller.shape(entry.number, entry.part, entry.at, entry.event) for entry in entries]
     following = f"{entries[-1].number}.{entries[-1].part}" if len(entries) == limit else None
-    return schemas.Events(events=[event for event in shown if may_see(caller, event)], next=following)
+    return schemas.Events(events=[shape for shape in shapes if shape is not None], next=following)
 
 
 async def _begin(
@@ -80,59 +81,49 @@ async def stream(
 async def _events(
     plane: Plane, reader: Reader, caller: Token, step: int, part: int
 ) -> AsyncGenerator[ServerSentEvent, None]:
-    teller = EventStream(reader, plane.view.policy.currency)
+    teller = EventStream(reader, plane.view.policy.currency, caller)
     while True:
         for row in await run_in_threadpool(reader.steps, step - 1, STEPS):
             after_part = part if row.number == step else -1
             for shape in await run_in_threadpool(teller.row, row, after_part):
-                if may_see(caller, shape):
-                    yield ServerSentEvent(data=shape, id=shape.id, event=shape.kind)
+                yield ServerSentEvent(data=shape, id=shape.id, event=shape.kind)
             step, part = row.number, len(row.inputs) + len(row.outputs) - 1
         await plane.heard(step)
 
 
-def may_see(caller: Token, shape: schemas.Event) -> bool:
-    """A team sees events of its own jobs, and those about sites, offers and policies."""
-    if not caller.team:
-        return True
-    return shape.team == caller.team if shape.job else shape.kind not in PRIVATE
-
-
-#: Events without a job that are not for every team: budgets, tokens.
-PRIVATE: Final = (
-    "CapSet",
-    "ShapeJudged",
-    "EventQuarantined",
-    "TokenIssued",
-    "TokenRevoked",
-    "LeaveRequested",
-    "DetailsErased",
-)
-
-
 class EventStream:
-    """Converts events to shapes, and caches which team a job belongs to."""
+    """Converts events to shapes for one caller, who may not see them all. Caches which team a job belongs to."""
 
-    def __init__(self, reader: Reader, currency: str) -> None:
-        self.currency = currency
+    def __init__(self, reader: Reader, currency: str, caller: Token) -> None:
+        self.currency, self.caller = currency, caller
         self.team_of = lru_cache(10_000)(lambda job: _team(reader, job))
 
     def row(self, row: Row, after: int) -> list[schemas.Event]:
         parts = list(enumerate((*row.inputs, *row.outputs)))[after + 1 :]
-        return [self.shape(row.number, part, row.at, job_concerned(event), event) for part, event in parts]
+        shapes = [self.shape(row.number, part, row.at, event) for part, event in parts]
+        return [shape for shape in shapes if shape is not None]
 
-    def shape(self, number: int, part: int, at: int, job: str, event: Any) -> schemas.Event:
+    def shape(self, number: int, part: int, at: int, event: Any) -> schemas.Event | None:
+        """None: it is not for this caller."""
+        job = job_concerned(event)
+        team = getattr(getattr(event, "spec", None), "team", "") or (self.team_of(job) if job else "")
+        if self.caller.team and not is_for(event, self.caller.team, team):
+            return None
         return schemas.Event(
             id=f"{number}.{part}",
             at=at,
             kind=type(event).__name__,
             job=job,
-            team=getattr(getattr(event, "spec", None), "team", "") or (self.team_of(job) if job else ""),
+            team=team,
             says=explain.says(event, self.currency),
-            event=explain.plain(event),
+            event=self._fields(event),
         )
+
+    def _fields(self, event: Any) -> dict[str, Any]:
+        fields, row = explain.plain(event), words_of(event)
+        return shown(fields, row.shows) if self.caller.team and row.to == "everybody" else fields
 
 
 def _team(reader: Reader, job: str) -> str:
-    row = reader.job(job)
+    row = reader.job(job) or reader.job(members(job, 2)[0])  # of an array: its first member
     return row.team if row else ""

@@ -5,48 +5,11 @@ from typing import Any, Final
 
 from penstock.core.units import Instant
 from penstock.core.values import value
+from penstock.explain.event_words import BY_NAME, IN_FEED
 from penstock.web import schemas
 from penstock.web.views.formats import clock, plain
 from penstock.web.views.queue import href
 
-#: Kind -> icon, and the text after the job's name; empty: the first sentence of the event itself.
-TOLD: Final[dict[str, tuple[str, str]]] = {
-    "StartPromised": ("start", ""),
-    "WaitPromised": ("wait", "is queued"),
-    "ReservePromised": ("wait", "has nodes reserved"),
-    "WarmShort": ("no", ""),
-    "ClusterPromised": ("start", ""),
-    "ClusterShort": ("no", ""),
-    "ClusterAsked": ("note", ""),
-    "ClusterDismissed": ("note", ""),
-    "StopPromised": ("back", "is stopping"),
-    "JobRefused": ("no", "was refused"),
-    "JobFailed": ("no", "has failed"),
-    "AttemptLost": ("lost", "was preempted"),
-    "AttemptStuck": ("no", "has not started yet"),
-    "AttemptRefused": ("no", "was not started"),
-    "AttemptEnded": ("done", "has ended"),
-    "RenewalDenied": ("no", "cannot renew its lease"),
-    "LeaseCalledBack": ("no", "has a shorter lease"),
-    "CancelRequested": ("no", "was cancelled by a person"),
-    "SuspendRequested": ("wait", "was suspended by a person"),
-    "ResumeRequested": ("start", "was resumed by a person"),
-    "MoveRequested": ("burst", ""),
-    "ApprovalAsked": ("wait", "asks for approval"),
-    "ApprovalAnswered": ("note", ""),
-    "SiteJoined": ("note", ""),
-    "SiteRemoved": ("note", ""),
-    "SiteLost": ("alarm", ""),
-    "SiteBack": ("done", ""),
-    "OfferClosed": ("no", ""),
-    "CapSet": ("note", ""),
-    "CapRaiseAsked": ("wait", ""),
-    "CapRaiseDenied": ("no", ""),
-    "PolicySet": ("note", ""),
-    "Paused": ("wait", "A person paused new starts"),
-    "Resumed": ("start", "A person resumed new starts"),
-    "EventQuarantined": ("alarm", ""),
-}
 BAD: Final = ("lost", "alarm")
 #: Reasons of a stop that the next start or a person's request tells already.
 TOLD_ELSEWHERE: Final = (
@@ -79,7 +42,7 @@ def items(events: list[schemas.Event], names: dict[str, str], now: Instant) -> l
 
 
 def worth_telling(event: schemas.Event) -> bool:
-    return event.kind in TOLD and not (event.kind == "StopPromised" and _because(event) in TOLD_ELSEWHERE)
+    return event.kind in IN_FEED and not (event.kind == "StopPromised" and _because(event) in TOLD_ELSEWHERE)
 
 
 def _item(event: schemas.Event, name: str, now: Instant) -> Item:
@@ -97,9 +60,9 @@ def _words(event: schemas.Event) -> tuple[str, str]:
         case "AttemptEnded":
             return ("succeeded", "") if event.event.get("outcome") == "done" else ("failed", event.says)
         case "CancelRequested" | "SuspendRequested" | "ResumeRequested" | "Paused" | "Resumed":
-            return TOLD[event.kind][1], ""
-        case kind if TOLD[kind][1]:
-            return TOLD[kind][1], event.says.removeprefix("Stopping. ")
+            return BY_NAME[event.kind].feed, ""
+        case kind if BY_NAME[kind].feed:
+            return BY_NAME[kind].feed, event.says.removeprefix("Stopping. ")
         case _:
             return (first[:1].lower() + first[1:] if event.job else first).removesuffix("."), rest
 
@@ -128,7 +91,7 @@ def _icon(event: schemas.Event) -> str:
     if event.kind == "AttemptEnded" and event.event.get("outcome") != "done":
         return "no"
     if event.kind != "StartPromised":
-        return TOLD[event.kind][0]
+        return BY_NAME[event.kind].icon
     if _because(event) in ("ComesHome", "LeaseNotRenewed"):
         return "home"
     return "burst" if _rents(event) else "start"
