@@ -5,11 +5,12 @@ Where jobs run as our own user this is in the site's folder. Where each has a us
 nobody but us may enter the site's folder: jobs may pass through and not look around, and a job owns two folders.
 """
 
+import errno
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from penstock.data.checkpoints import safe_name
@@ -26,9 +27,8 @@ class JobFolders:
     def make(self) -> None:
         """Make the folders; `Refused` if no other user could come to them."""
         for folder in (*reversed(self.folder.parents), self.folder, self.folder / "jobs", self.folder / "data"):
-            with suppress(FileExistsError):
-                folder.mkdir(mode=0o700)
-                folder.chmod(self.mode)
+            if not folder.exists():
+                _make_whole(folder, self.mode)
         for folder in self.folder.parents:
             if self.isolated and (why := _unfit(folder.stat())):
                 raise Refused(
@@ -75,6 +75,20 @@ class JobFolders:
             if self.isolated:
                 _let_read(aside)
             aside.rename(target)
+
+
+def _make_whole(folder: Path, mode: int) -> None:
+    """Make it with this mode, whatever the umask: whoever makes the same one at this moment never meets another mode,
+    and would take it for somebody's who has closed it.
+    """
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name[:100]}.", dir=folder.parent))
+    aside.chmod(mode)
+    try:
+        aside.rename(folder)  # over an empty one of the same kind, if somebody was quicker
+    except OSError as error:
+        aside.rmdir()
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
 
 
 def _unfit(folder: os.stat_result) -> str:
