@@ -485,6 +485,7 @@ def _say_how_jobs_run(options: Options, file: SitesFile) -> None:
     if not sites:
         return
     isolation.hide_from_jobs()
+    isolation.be_ended_last()
     for words in _how_jobs_run(options, ", ".join(sites), dict(file.local)):
         sys.stderr.write(f"Notice: {words}\n")
 

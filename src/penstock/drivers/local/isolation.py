@@ -23,6 +23,9 @@ PROCESSES: Final = 16_384  #: of one job at once, threads included
 SWEEPS: Final = 100  #: rounds of killing before we give up on processes that fork faster
 #: What root needs: CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_KILL, CAP_SETGID, CAP_SETUID.
 RIGHTS: Final = (0, 1, 3, 5, 6, 7)
+OOM_SCORE: Final = "/proc/self/oom_score_adj"  #: added to the thousandths of all memory that a process has
+JOBS_SCORE: Final = 500
+OUR_SCORE: Final = -500
 _DIE_WITH_PARENT, _DUMPABLE, _NO_NEW_PRIVILEGES = 1, 4, 38  # prctl's PR_SET_...
 
 
@@ -76,6 +79,32 @@ def die_with(parent: int) -> None:
 def hide_from_jobs() -> None:
     """Keep this process's environment and memory from other processes of the same user."""
     ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0)
+
+
+def be_ended_first() -> None:
+    """Where memory ends, the kernel ends jobs before us, whoever of us has more. Called before `become`: what is
+    set with CAP_SYS_RESOURCE, the job cannot take back.
+    """
+    _set_oom_score(max(_oom_score(), JOBS_SCORE))
+
+
+def be_ended_last() -> None:
+    """The control plane and its supervisors, which inherit it, outlive jobs; unless somebody chose another value, or we
+    may not.
+    """
+    if _oom_score() == 0:
+        _set_oom_score(OUR_SCORE)
+
+
+def _oom_score() -> int:
+    with suppress(OSError), open(OOM_SCORE, encoding="ascii") as file:
+        return int(file.read())
+    return 0
+
+
+def _set_oom_score(score: int) -> None:
+    with suppress(OSError), open(OOM_SCORE, "w", encoding="ascii") as file:
+        file.write(str(score))
 
 
 def tried_as(uid: int, attempt: Callable[[], object]) -> OSError | None:

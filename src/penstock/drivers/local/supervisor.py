@@ -123,6 +123,7 @@ def enter(order: dict[str, Any]) -> None:
     """Turn this process into one of the job's: limits, user, then its folder, as that user may enter it."""
     if order["cgroup"]:
         limits.join(order["cgroup"])
+    isolation.be_ended_first()
     if order["uid"]:
         isolation.become(order["uid"], order["processes"])
     os.umask(order["umask"])
