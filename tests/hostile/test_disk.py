@@ -1,6 +1,7 @@
 """A job fills the disk that has the journal: it can still be cancelled, and nothing is lost."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.drivers.local.output import KEEP_FREE
 from tests.conftest import Part
 from tests.hostile.control_plane import ControlPlane, until
 
@@ -30,7 +32,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(Part.ROOT)
     folder = tmp_path / "disk"
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300m,mode=755", "penstock-test", str(folder)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200m,mode=755", "penstock-test", str(folder)], check=True)
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
@@ -54,3 +56,25 @@ def test_what_fills_the_disk_can_still_be_cancelled(small_disk: Path) -> None:
         filler.unlink()
         until(lambda: client.post("/v1/jobs", json={"gpus": 1, "command": ["true"]}).status_code == 201)
         assert "Traceback" not in plane.words
+
+
+def test_what_a_job_prints_leaves_the_journal_its_room(small_disk: Path) -> None:
+    """Its log took the last byte of the disk, the reserve's included: to cancel it was answered 503 from then on."""
+    endless = "import os; piece = b'x' * 99_999 + b'\\n'\nwhile True: os.write(1, piece)"
+    with ControlPlane(small_disk / "home") as plane:
+        client = plane.client()
+        job = plane.submit(sys.executable, "-c", endless)
+        log = small_disk / "home" / "sites" / "here" / "attempts" / f"{job}.1" / "log"
+        until(lambda: log.exists() and b"the disk is nearly full" in _end(log))
+        assert shutil.disk_usage(small_disk).free > KEEP_FREE - (8 << 20)
+        assert (small_disk / "home" / "reserve").exists()
+        other = plane.submit("true")  # new jobs start, and what is there can be cancelled
+        assert plane.ended(other)["state"] == "succeeded"
+        assert client.post(f"/v1/jobs/{job}/cancel").status_code == 200
+        assert plane.ended(job)["state"] == "cancelled"
+
+
+def _end(file: Path) -> bytes:
+    with file.open("rb") as bytes_:
+        bytes_.seek(-min(4_096, file.stat().st_size), os.SEEK_END)
+        return bytes_.read()

@@ -11,6 +11,8 @@ import re
 from contextlib import suppress
 from typing import Final
 
+#: A log leaves so much of its disk free, which may be the journal's: as much again as `live.space_reserve` keeps there.
+KEEP_FREE: Final = 64_000_000
 PIECE: Final = 1 << 20  #: taken in at once, and as much as the pipe should hold
 REPORT_BYTES: Final = 64 << 20  #: of a report are read; a mark has thirty
 LONGEST_MARK: Final = 4096
@@ -32,11 +34,12 @@ class Lines:
 class JobLog:
     """The log of an attempt, and the pipe that its job prints into."""
 
-    def __init__(self, path: str, most_bytes: int, uid: int = 0) -> None:
+    def __init__(self, path: str, most_bytes: int, uid: int = 0, keep_free: int = KEEP_FREE) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         self.file = os.open(path, flags, 0o600)
         self.left = most_bytes  #: room in the log; -1: it was said that there is none
-        self.most_bytes, self.lost = most_bytes, 0
+        self.most_bytes, self.keep_free = most_bytes, keep_free
+        self.lost = 0  #: bytes that the disk had no room for, since the log last said how many
         self.lines = Lines()
         self.source, self.target = os.pipe()
         os.set_blocking(self.source, False)
@@ -80,23 +83,37 @@ class JobLog:
             self._write(kept)
             if len(kept) < len(piece):
                 self.left = -1
-                limit = f"penstock: this log has reached its limit of {self.most_bytes} bytes; the rest is dropped"
-                self._write(f"\n{limit}\n".encode())
+                self.say(f"this log has reached its limit of {self.most_bytes} bytes; the rest is dropped", "\n")
 
-    def say(self, words: str) -> None:
-        """A line of our own."""
-        self._write(f"penstock: {words}\n".encode("utf-8", "replace"))
+    def say(self, words: str, before: str = "") -> bool:
+        """A line of our own, also where there is no room for the job's."""
+        return self._append(f"{before}penstock: {words}\n".encode("utf-8", "replace"))
 
     def _write(self, text: bytes) -> None:
-        """On a full disk the job goes on and its words are lost; the log says so once there is room again."""
-        before = f"\npenstock: {self.lost} bytes could not be written here\n".encode() if self.lost else b""
-        left = before + text
-        try:
-            while left:
-                left = left[os.write(self.file, left) :]
-            self.lost = 0
-        except OSError:
+        """On a disk that is nearly full the job goes on and its words are lost: the log says so then, and how many they
+        were once there is room again.
+        """
+        if not self._has_room():
+            if not self.lost:
+                self.say("the disk is nearly full; what is printed from here on is dropped until there is room", "\n")
             self.lost += len(text)
+            return
+        if self.lost and self.say(f"{self.lost} bytes could not be written here", "\n"):
+            self.lost = 0
+        if not self._append(text):
+            self.lost += len(text)
+
+    def _has_room(self) -> bool:
+        disk = os.fstatvfs(self.file)
+        return disk.f_bavail * disk.f_frsize >= self.keep_free
+
+    def _append(self, text: bytes) -> bool:
+        try:
+            while text:
+                text = text[os.write(self.file, text) :]
+        except OSError:
+            return False
+        return True
 
 
 class JobReport:
