@@ -74,7 +74,7 @@ def test_the_demo_is_true_and_its_figures_are_the_journals(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
-    """^C while jobs run: the control plane, the jobs, their keepers and the S3 server are all over when it returns."""
+    """^C while jobs run: control plane, jobs, their supervisors and the S3 server are all over when it returns."""
     env = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(DEMO, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True) as demo:
         assert demo.stdout is not None

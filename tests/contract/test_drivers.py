@@ -222,7 +222,7 @@ async def test_row_28_a_second_installation_is_refused(tmp_path: Path) -> None:
 
 
 @story
-async def test_row_26_a_keeper_that_comes_too_late_starts_nothing(tmp_path: Path) -> None:
+async def test_row_26_a_supervisor_that_comes_too_late_starts_nothing(tmp_path: Path) -> None:
     """The control plane was stopped between order and start, another one stopped the job, and the first goes on."""
     async with opened(LocalGround(tmp_path)) as late, opened(LocalGround(tmp_path)) as successor:
         assert isinstance(late.driver, LocalDriver)

@@ -83,7 +83,7 @@ kill -9 -1
 
 
 def test_a_job_reads_nothing_of_the_control_plane_or_of_another_team(tmp_path: Path, jobs_folder: Path) -> None:
-    """It read `../../../../../token`, its keeper's environment, and other teams' variables in `journal.db-wal`."""
+    """It read `../../../../../token`, its supervisor's environment, and other teams' variables in `journal.db-wal`."""
     env = {"PGPASSWORD": "geheim-1"}
     with ControlPlane(tmp_path / "home", sites=site(folder=str(jobs_folder)), trust_teams=False, env=env) as plane:
         secret = Path(plane.token_file).read_text().strip()

@@ -81,7 +81,7 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def keeper_of(folder: Path) -> int:
+def supervisor_of(folder: Path) -> int:
     pid = read(f"{folder}/begun.json")["pid"]
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
@@ -108,7 +108,7 @@ async def test_a_job_that_does_not_listen_is_killed_when_its_grace_is_over(tmp_p
 
 @story
 async def test_a_command_that_ends_at_once_ends_once_and_says_how(tmp_path: Path) -> None:
-    """The keeper forgot its child object, Python reaped the child with it, and a quick job was lost and run again."""
+    """The supervisor forgot its child object, Python reaped the child with it, and a quick job ran again."""
     async with opened(LocalGround(tmp_path)) as lab:
         for k in range(20):
             ask = start(f"quick{k}", 1)
@@ -157,7 +157,7 @@ async def test_a_job_that_fails_says_how(tmp_path: Path, command: tuple[str, ...
         assert log in (await lab.driver.log("job.1", 0, 1000))[0].decode()
 
 
-@pytest.mark.parametrize("how", ["ends by itself", "told to stop", "keeper killed"])
+@pytest.mark.parametrize("how", ["ends by itself", "told to stop", "supervisor killed"])
 @story
 async def test_nothing_that_an_attempt_started_is_left_behind(tmp_path: Path, how: str) -> None:
     async with opened(LocalGround(tmp_path)) as lab:
@@ -168,8 +168,8 @@ async def test_nothing_that_an_attempt_started_is_left_behind(tmp_path: Path, ho
         if how == "told to stop":
             await lab.driver.stop("job.1", 0)
             await lab.hears(e.AttemptStopped, "job.1")
-        elif how == "keeper killed":
-            os.kill(keeper_of(tmp_path / "attempts" / "job.1"), signal.SIGKILL)
+        elif how == "supervisor killed":
+            os.kill(supervisor_of(tmp_path / "attempts" / "job.1"), signal.SIGKILL)
             await lab.hears(e.AttemptLost, "job.1")
         else:
             await lab.hears(e.AttemptEnded, "job.1")
@@ -182,7 +182,7 @@ async def test_a_process_that_now_has_the_number_of_a_dead_one_is_left_alone(tmp
     folder = tmp_path / "attempts" / "job.1"
     async with opened(ground) as lab:
         await begin(lab, STUBBORN)
-    os.kill(keeper_of(folder), signal.SIGKILL)
+    os.kill(supervisor_of(folder), signal.SIGKILL)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True) as stranger:
         write(f"{folder}/begun.json", {**read(f"{folder}/begun.json"), "pid": stranger.pid})
         async with opened(ground) as lab:
@@ -269,13 +269,13 @@ async def test_a_log_that_is_put_away_while_somebody_reads_it_is_read_all_the_sa
 
 @story
 async def test_after_a_restart_of_the_machine_what_ran_there_is_lost(tmp_path: Path) -> None:
-    """No keeper holds its lock, and the clock of another start means nothing."""
+    """No supervisor holds its lock, and the clock of another start means nothing."""
     ground = LocalGround(tmp_path)
     async with opened(ground) as lab:
         await lab.driver.capacity.ask(launch("job.1/n0"))
         await lab.driver.start(start("job", offer="lab/nodes", nodes=("job.1/n0",)), python(OBEDIENT))
     folder, node = tmp_path / "attempts" / "job.1", ground.driver().disk.node("job.1/n0")
-    os.kill(keeper_of(folder), signal.SIGKILL)
+    os.kill(supervisor_of(folder), signal.SIGKILL)
     write(f"{node}/node.json", {**read(f"{node}/node.json"), "boot": "another"})
     async with opened(ground) as lab:
         await lab.hears(e.AttemptLost, "job.1")
@@ -301,12 +301,12 @@ async def test_row_29_a_clock_that_jumps_a_day_ends_nothing_and_the_deadline_is_
 async def test_a_machine_that_goes_down_lets_jobs_write_a_checkpoint(tmp_path: Path) -> None:
     async with opened(LocalGround(tmp_path)) as lab:
         await begin(lab, OBEDIENT, TIDY="0.2")
-        os.kill(keeper_of(tmp_path / "attempts" / "job.1"), signal.SIGTERM)
+        os.kill(supervisor_of(tmp_path / "attempts" / "job.1"), signal.SIGTERM)
         assert (await lab.hears(e.AttemptLost, "job.1")).kept_ms >= 200
 
 
 @story
-async def test_an_order_whose_keeper_never_began_is_carried_out_when_it_is_told_again(tmp_path: Path) -> None:
+async def test_an_order_whose_supervisor_never_began_is_carried_out_when_it_is_told_again(tmp_path: Path) -> None:
     """The control plane died right after it wrote the order."""
     ground = LocalGround(tmp_path)
     async with opened(ground) as lab:
@@ -516,7 +516,7 @@ def test_a_lock_is_asked_about_without_standing_in_its_way(tmp_path: Path) -> No
     assert not is_locked(path)
 
 
-def test_a_keeper_whose_folder_was_removed_gives_up(tmp_path: Path) -> None:
+def test_a_supervisor_whose_folder_was_removed_gives_up(tmp_path: Path) -> None:
     """It once tried again for ever, as on a full disk, and one process stayed behind for each removed home folder."""
     (tmp_path / "gone").mkdir()
     program = (

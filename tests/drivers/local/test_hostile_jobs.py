@@ -16,7 +16,7 @@ from penstock.drivers.records import read, write
 from tests.awaiting import story
 from tests.contract.kit import LocalGround, Watch, launch, opened, python, start
 from tests.drivers.local.hostile_files import KINDS, put
-from tests.drivers.local.test_driver import FAMILY, OBEDIENT, STUBBORN, alive, begin, keeper_of, line
+from tests.drivers.local.test_driver import FAMILY, OBEDIENT, STUBBORN, alive, begin, line, supervisor_of
 
 
 def alarms_of(lab: Watch) -> dict[str, str]:
@@ -70,10 +70,10 @@ async def test_an_end_that_cannot_be_read_is_a_loss_and_written_anew(tmp_path: P
     async with opened(ground) as lab:
         await begin(lab, STUBBORN)
     folder = tmp_path / "attempts" / "job.1"
-    keeper = keeper_of(folder)
-    os.kill(keeper, signal.SIGSTOP)  # the guardian waits for it, and nobody writes the end
+    supervisor = supervisor_of(folder)
+    os.kill(supervisor, signal.SIGSTOP)  # the guardian waits for it, and nobody writes the end
     put(kind, folder / "ended.json")
-    os.kill(keeper, signal.SIGKILL)
+    os.kill(supervisor, signal.SIGKILL)
     while is_locked(f"{folder}/lock"):
         await asyncio.sleep(0.01)
     async with opened(ground) as lab:
@@ -254,11 +254,11 @@ async def test_what_a_killed_supervisor_leaves_behind_is_found_and_ended(tmp_pat
     async with opened(LocalGround(tmp_path)) as lab:
         await begin(lab, FAMILY)
         *pids, bare = [int(word) for word in (await line(lab, "job.1", 1))[0].split()[1:]]
-        keeper = keeper_of(tmp_path / "attempts" / "job.1")
-        guardian = int(Path(f"/proc/{keeper}/stat").read_text().rpartition(")")[2].split()[1])
+        supervisor = supervisor_of(tmp_path / "attempts" / "job.1")
+        guardian = int(Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()[1])
         if who == "both":
             os.kill(guardian, signal.SIGKILL)
-        os.kill(keeper, signal.SIGKILL)
+        os.kill(supervisor, signal.SIGKILL)
         await lab.hears(e.AttemptLost, "job.1")
         assert [pid for pid in pids if alive(pid)] == []
         if who == "both":  # of those who run as our own user, only this one can hide from everybody

@@ -1,7 +1,14 @@
 """Users of their own: whose numbers they are, what they take along from site to site, and what ends them all."""
 
+import contextlib
 import os
+import stat
 import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,8 +17,12 @@ from penstock.core.model import events as e
 from penstock.data.checkpoints import FolderStore
 from penstock.drivers.driver import Refused, Work
 from penstock.drivers.local import isolation, limits
+from penstock.drivers.local.job_folders import JobFolders
+from penstock.drivers.local.store import LocalSettings, LocalStore
 from tests.awaiting import story
-from tests.contract.kit import LocalGround, Watch, opened, start
+from tests.conftest import ROOT
+from tests.contract.kit import LocalGround, Watch, opened, site, start
+from tests.hostile.control_plane import until
 
 
 def shell(script: str) -> Work:
@@ -113,3 +124,79 @@ def test_limits_are_written_where_there_are_cgroups_and_nowhere_else(tmp_path: P
     limits.make(f"{tmp_path}/b", memory=0, processes=7)
     assert [path.name for path in (tmp_path / "b").iterdir()] == ["pids.max"]
     assert limits.top() == "" or Path(limits.top(), "cgroup.procs").exists()
+
+
+def test_two_installations_on_one_machine_share_no_cgroup(tmp_path: Path, jobs_folder: Path) -> None:
+    """A site is called `here` unless somebody names it, and jobs count from j0: the cgroup of both was
+    `penstock/here-j0.1`, and the end of one installation's job killed the other's.
+    """
+    groups = tmp_path / "cgroups"  # plain folders: what would be a kill is a file that says so
+    with contextlib.ExitStack() as stack:
+        one, two = (
+            stack.enter_context(_installation(name, tmp_path / name, jobs_folder / name, groups))
+            for name in ("one", "two")
+        )
+        folders = [disk.order(start("job"), Work(("sleep", "600")), {}) for disk in (one, two)]
+        for disk, folder in zip((one, two), folders, strict=True):
+            disk.begin(folder)
+            until((folder / "begun.json").exists)
+        one.stop("job.1", 0)
+        until(lambda: one.is_over(folders[0]))
+        assert [path.parent.name.split("-")[0] for path in groups.glob("*/cgroup.kill")] == ["one"]
+        assert two.is_kept(folders[1])
+
+
+@contextlib.contextmanager
+def _installation(name: str, folder: Path, jobs: Path, groups: Path) -> Iterator[LocalStore]:
+    disk = LocalStore(site(), folder, name, lambda: 0, LocalSettings(devices=(), jobs=str(jobs), cgroups=str(groups)))
+    disk.claim()
+    try:
+        yield disk
+    finally:
+        for attempt, kept in disk.attempts().items():
+            disk.stop(attempt, 0)
+            until(partial(disk.is_over, kept))
+
+
+def test_sites_that_make_their_folders_at_once_all_get_them(jobs_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One saw the folder above as another had just made it, still closed, and took it for somebody else's: a first
+    start with several sites failed by chance, and told the administrator to choose another folder.
+    """
+    at_once, delays = Path.chmod, iter([0.2])
+
+    def on_a_slow_disk(path: Path, mode: int) -> None:
+        time.sleep(next(delays, 0))  # whoever comes first is overtaken by the others
+        at_once(path, mode)
+
+    monkeypatch.setattr(Path, "chmod", on_a_slow_disk)
+    before = os.umask(0o077)  # as `penstock up` has it
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            sites = [JobFolders(f"s{n}", "home", jobs_folder / f"home/s{n}", isolated=True) for n in range(8)]
+            for made in [threads.submit(folders.make) for folders in sites]:
+                made.result()
+    finally:
+        os.umask(before)
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in jobs_folder.rglob("*")}
+    assert modes == {0o711}  # and nothing is left beside them
+    assert not list(jobs_folder.rglob(".*"))
+
+
+@pytest.mark.parametrize("owner", ["its own user", "our user"])
+def test_the_kernel_ends_a_job_before_its_control_plane(tmp_path: Path, jobs_folder: Path, owner: str) -> None:
+    """All had the same score: a job with many small processes made the kernel end the plane, which was the largest."""
+    folder = jobs_folder if owner == "its own user" else tmp_path
+    order = {"cgroup": "", "uid": isolation.uid_of("test", "oom") if owner == "its own user" else 0, "processes": 64}
+    order |= {"umask": 0o077, "folder": str(folder)}
+    script = f"""
+import sys; sys.path.append({str(ROOT / "src")!r})
+from penstock.drivers.local import isolation, supervisor
+isolation.be_ended_last()
+ours = open(isolation.OOM_SCORE).read().strip()
+supervisor.enter({order!r})
+theirs = open(isolation.OOM_SCORE).read().strip()
+print(ours, theirs)
+"""
+    done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True)
+    ours, theirs = map(int, done.stdout.split())
+    assert ours < theirs >= isolation.JOBS_SCORE

@@ -48,6 +48,7 @@ PASSED_ON: Final = ("HOME", "LANG", "LC_ALL", "PATH", "TZ")
 #: Files kept of a forgotten attempt. Its order is deleted: it holds the job's environment.
 KEPT: Final = ("ended.json", "log")
 LOG_BYTES: Final = 256 << 20
+SUPERVISOR_LOG: Final = "supervisor.log"  #: what a supervisor says that cannot begin
 LEFTOVERS_S: Final = 60.0  #: to end what a killed supervisor left behind
 
 
@@ -209,7 +210,7 @@ class LocalStore:
             "log_bytes": settings.log_bytes,
             "memory": settings.memory,
             "processes": settings.processes,
-            "cgroup": f"{settings.cgroups}/{self.site.id}-{folder.name}" if settings.cgroups and settings.jobs else "",
+            "cgroup": self._cgroup(ask.attempt) if settings.cgroups and settings.jobs else "",
             "nodes": [str(self.node(node)) for node in ask.nodes],
             "slots": slots,
             "offer": offer.id,
@@ -220,6 +221,10 @@ class LocalStore:
             "resume_ms": ask.resume_ms,
             "speed_permille": ask.speed_permille,
         }
+
+    def _cgroup(self, attempt: str) -> str:
+        """All installations of a machine have theirs side by side: by site and attempt alone, two would share one."""
+        return f"{self.settings.cgroups}/{safe_name(f'{self.installation}-{self.site.id}-{attempt}')}"
 
     def _grace_ms(self, offer: Offer) -> Millis:
         """The hold covers the offer's `kill`: half of it for a last checkpoint, half to kill and report."""
@@ -257,7 +262,7 @@ class LocalStore:
         if self.is_over(folder) or self.is_kept(folder):
             return
         command = supervisor.command(str(folder))
-        with open(folder / "keeper.log", "ab", opener=_private) as log:
+        with open(folder / SUPERVISOR_LOG, "ab", opener=_private) as log:
             subprocess.run(
                 command,
                 env=CLEAN,
@@ -275,10 +280,9 @@ class LocalStore:
         if (folder / "begun.json").exists():
             return False
         if not self.is_over(folder):
-            last_line = (
-                read_plain(f"{folder}/keeper.log", LOG_BYTES).decode("utf-8", "replace").strip().rpartition("\n")[2]
-            )
-            raise Unreachable(f"the keeper of {folder.name} did not start: {last_line or 'it was killed'}")
+            words = read_plain(f"{folder}/{SUPERVISOR_LOG}", LOG_BYTES).decode("utf-8", "replace")
+            last_line = words.strip().rpartition("\n")[2]
+            raise Unreachable(f"the supervisor of {folder.name} did not start: {last_line or 'it was killed'}")
         return True
 
     def stop(self, attempt: str, grace_ms: Millis) -> Path:
@@ -302,7 +306,7 @@ class LocalStore:
                 begun = os.path.lexists(folder / "begun.json") or os.path.lexists(folder / "ended.json")
                 if begun:
                     self._end_leftovers(folder)
-                why = "its keeper died, or the machine did" if begun else "told to stop before it began"
+                why = "its supervisor died, or the machine did" if begun else "told to stop before it began"
                 end = {
                     "attempt": attempt,
                     "phase": "lost" if begun else "stopped",
