@@ -18,10 +18,12 @@ LOCK = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 -
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-bare test-lowest image lint lock venv wheel bench-engine bench-hostile bench-journal bench-kube bench-live bench-placement bench-policy conformance docs kube demo-clouds demo-kube e2e-kube clean
+.PHONY: help install demo test check test-bare test-lowest image lint lock venv wheel bench-engine bench-hostile bench-journal bench-kube bench-live bench-placement bench-policy conformance docs kube demo-clouds demo-kube e2e-kube clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
+
+install: .venv/.installed-run  ## Penstock into .venv with the packages for clusters, clouds, policies and PostgreSQL, as its image has them
 
 demo: .venv/.installed  ## ten small trainings on this machine, under a real control plane; KEEP=1 leaves it running
 	@$(BIN)/penstock demo $(if $(KEEP),--keep)
@@ -127,6 +129,11 @@ lint: .venv/.installed-dev
 	@$(PYTHON) -m venv .venv
 	@$(INSTALL) --require-hashes --requirement requirements/demo.txt
 	@$(INSTALL) --no-build-isolation --editable .
+	@touch $@
+
+# What the image has, in the versions of the other two locks.
+.venv/.installed-run: .venv/.installed requirements/image.txt
+	@$(INSTALL) --require-hashes --requirement requirements/image.txt
 	@touch $@
 
 # Apart from the above, so that the demo does not wait for tools it does not use.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.cli import main
+from penstock.extras import install
 
 #: Command line -> the extra that it names, and ends with exit code 2.
 NAMES_EXTRA: Final = {
@@ -50,7 +51,7 @@ def failures(folder: Path) -> list[str]:
         main.load(name)
     kubeconfig = folder / "kubeconfig"
     kubeconfig.write_text(KUBECONFIG)
-    wanted = [(line, f"pip install 'penstock[{extra}]'", 2) for line, extra in NAMES_EXTRA.items()]
+    wanted = [(line, install(extra), 2) for line, extra in NAMES_EXTRA.items()]
     wanted += [(line, "", 0) for line in RUNS]
     problems = []
     for line, text, code in wanted:

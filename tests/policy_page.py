@@ -90,9 +90,9 @@ def _rules() -> str:
     table = "\n".join(["| name | kind | what |", "| --- | --- | --- |", *rows, *quotes])
     return f"""## What a condition may read
 
-Conditions are written in [CEL](https://cel.dev), the language of Kubernetes' admission policies, and need `pip
-install 'penstock[policy]'`. `==`, `!=`, `<`, `>`, `in`, `&&`, `||`, `!`, `startsWith`, `endsWith`, `contains` and
-`matches` are there. Loops over lists (`exists`, `all`) are not: a condition cannot take long. An amount is compared
+Conditions are written in [CEL](https://cel.dev), the language of Kubernetes' admission policies, and need the
+[extra](install.md#extras) `policy`. `==`, `!=`, `<`, `>`, `in`, `&&`, `||`, `!`, `startsWith`, `endsWith`, `contains`
+and `matches` are there. Loops over lists (`exists`, `all`) are not: a condition cannot take long. An amount is compared
 with `4` or `4.50`, and multiplied by `2.0`. A condition has at most 2,000 characters, and a file at most 500
 conditions with 50,000 characters; no list or group of keys of a file has more than 1,000 entries.
 

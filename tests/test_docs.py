@@ -36,6 +36,12 @@ DOCS = ROOT / "docs"
 PICTURE = DOCS / "compare.svg"
 PICTURE_COMMAND = "penstock compare --generate 3000 --costs l0 --knowledge e0"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
+SOURCES = sorted(
+    path
+    for folder in ("src", "deploy", "examples")
+    for path in (ROOT / folder).rglob("*")
+    if path.is_file() and path.suffix in {"", ".py", ".txt", ".yaml", ".json", ".tpl"}
+)
 #: Where commands and options are promised to people.
 MANUAL = [ROOT / "README.md", DOCS / "operations.md"]
 
@@ -350,6 +356,24 @@ def test_no_page_names_a_place_on_somebodys_machine(page: Path) -> None:
 @each_page
 def test_no_page_has_marks_of_a_merge(page: Path) -> None:
     assert not re.findall("^(?:<{7}|>{7})", page.read_text("utf-8"), re.MULTILINE)
+
+
+#: By our name alone: on the public index it belongs to another project.
+BY_NAME = re.compile(r"pip install (?:-\S+ )*['\"]?penstock(?![\w./-])")
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in [*PAGES, *SOURCES] if path.name != "CHANGELOG.md"], ids=lambda path: path.name
+)
+def test_nobody_is_told_to_install_a_stranger(path: Path) -> None:
+    """`pip install 'penstock[kubernetes]'` was the first command of docs/kubernetes.md, and stood in eight messages."""
+    assert not BY_NAME.findall(path.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("line", ["pip install penstock", "pip install -U 'penstock[x]'", 'pip install "penstock" x'])
+def test_installing_by_name_is_found(line: str) -> None:
+    assert BY_NAME.search(line)
+    assert not BY_NAME.search("pip install penstock-0.1.0-py3-none-any.whl")
 
 
 def anchors(text: str) -> set[str]:

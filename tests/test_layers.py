@@ -20,7 +20,7 @@ LAYERS: list[list[str]] = [
     ["web", "front", "live", "sim", "telemetry"],
     ["drivers", "capacity", "journal", "data", "prices", "policy", "forecast", "config", "devcluster"],
     ["kube", "explain"],  # how to speak to clusters, and how to speak to people
-    ["formatting", "terminal", "site_answers"],  # numbers as people write them, and tables; what sites say
+    ["formatting", "terminal", "site_answers", "extras"],  # numbers as people write them, and tables; what sites say
     ["options"],  # what `penstock up` is given
     ["core", "sdk"],  # the sdk runs inside jobs and knows nothing of us
 ]

@@ -18,6 +18,7 @@ from penstock.drivers.driver import Driver
 from penstock.drivers.local import isolation, limits
 from penstock.drivers.local.driver import LocalDriver
 from penstock.drivers.local.store import PASSED_ON, LocalSettings
+from penstock.extras import install
 from penstock.journal.journal import Reader
 from penstock.live.clock import Clock
 from penstock.options import Options
@@ -252,8 +253,8 @@ def extra(site: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        needed = "pip install 'penstock[kubernetes]'"
-        raise BadInput(f"Site '{site}' is a cluster, and {error.name} is not installed: {needed}.") from None
+        needed = install("kubernetes")
+        raise BadInput(f"Site '{site}' is a cluster, and {error.name} is not installed: {needed}") from None
 
 
 def _stage(file: SitesFile, reader: Reader, clock: Clock) -> "Stage":

@@ -1,5 +1,6 @@
 """Which ways to rent need which packages: an SDK is imported where an offer needs it, and nowhere else."""
 
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from penstock.capacity.pools import NodePools
 from penstock.capacity.ways import capacity_of
 from penstock.core.errors import BadInput
 from penstock.core.model.types import NodeShape, Offer
+from penstock.extras import install
 from penstock.kube.client import Cluster
 from penstock.kube.node_selection import AksWay, EksWay, GkeWay, NodeSelection, OvhWay, PoolWay, RentedNodes
 from tests.conftest import ROOT
@@ -35,7 +37,8 @@ def site(way: PoolWay) -> RentingSite:
 @pytest.mark.parametrize("extra", ["eks", "aks", "gke"])
 def test_a_way_whose_packages_are_missing_says_which_to_install(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.capacity.ways.find_spec", lambda _: None)
-    with pytest.raises(BadInput, match=rf"Site lab rents nodes with 'way: {extra}'.*pip install 'penstock\[{extra}\]'"):
+    words = f"Site lab rents nodes with 'way: {extra}', which needs packages: {install(extra)}"
+    with pytest.raises(BadInput, match=f"^{re.escape(words)}$"):
         capacity_of(site(WAYS[extra]))
 
 

@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from penstock.cli import main as cli
+from penstock.extras import install
 from penstock.sim.analysis.compare import CONTENDERS
 from penstock.sim.engine.report import Report
 
@@ -111,9 +112,7 @@ def test_without_numpy_only_the_bound_is_left_out_and_a_sentence_says_how_to_get
     captured = capsys.readouterr()
     assert "Bursting at once costs $" in captured.out
     assert "no schedule" not in captured.out
-    assert captured.err == (
-        "The lower bound is left out: it needs numpy. Install it with pip install 'penstock[compare]'.\n"
-    )
+    assert captured.err == f"The lower bound is left out: it needs numpy. Install it: {install('compare')}\n"
     assert json.loads(Path("penstock-compare/compare.json").read_text())["bound"] is None
     assert cli.main(["compare", *SMALL, "--no-bound"]) == 0
     assert capsys.readouterr().err == ""

@@ -19,6 +19,7 @@ from penstock.demo.jobs import FIRST, SECOND, THIRD
 from penstock.demo.observer import Observer, Printed, doubled, missing, printed
 from penstock.demo.resimulate import days
 from penstock.demo.script import CLAIMS, untrue
+from penstock.extras import install
 from penstock.journal.open import open_reader, read
 from penstock.journal.redecide import redecide
 from penstock.journal.rows import Filter
@@ -150,7 +151,7 @@ def test_without_numpy_a_sentence_says_how_to_get_it(
     assert main(["demo", *options]) == 2
     assert capsys.readouterr() == (
         "",
-        "Error: The demo's trainings need numpy; install it with: pip install 'penstock[demo]'\n",
+        f"Error: The demo's trainings need numpy: {install('demo')}\n",
     )
     assert list(tmp_path.iterdir()) == []
 

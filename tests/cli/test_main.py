@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +12,8 @@ import pytest
 
 from penstock import __version__
 from penstock.cli import main as cli
-from penstock.cli.extras import EXTRAS
 from penstock.core.errors import BadInput
-from tests.parts import ROOT
+from penstock.extras import install
 
 HEAVY = {"rich", "msgspec", "numpy", "yaml", "asyncio"}
 
@@ -65,10 +63,9 @@ def test_a_package_that_is_not_installed_is_a_message_that_names_its_extra(
         raise ModuleNotFoundError("No module named 'google.auth'", name="google.auth")
 
     assert command(fail) == 2
-    advice = "pip install 'penstock[gke]'"
     assert capsys.readouterr() == (
         "",
-        f"Error: This command needs the package google, which is not installed: {advice}.\n",
+        f"Error: This command needs the package google, which is not installed: {install('gke')}\n",
     )
 
 
@@ -78,12 +75,6 @@ def test_a_module_that_no_extra_has_is_a_bug_and_stays_one(command: "Run") -> No
 
     with pytest.raises(ModuleNotFoundError):
         command(fail)
-
-
-def test_each_extra_is_named_for_the_packages_it_installs() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    bundles = {"demo", "dev"}
-    assert set(EXTRAS.values()) == extras.keys() - bundles
 
 
 def test_a_bad_file_is_all_its_errors_for_people_and_for_machines(

@@ -90,7 +90,7 @@ def test_an_obstore_that_escapes_names_twice_is_not_used(monkeypatch: pytest.Mon
     """A job brings its own packages. With obstore 0.9 a job whose name has a space began anew at every site."""
     monkeypatch.setattr("importlib.metadata.version", lambda _: "0.9.3")
     assert isinstance(place("s3://bucket/x"), PlainBucket)
-    with pytest.raises(ImportError, match=r"gs:// needs obstore 0\.10 or newer: pip install 'penstock\[s3\]'"):
+    with pytest.raises(ImportError, match=r"gs:// needs obstore 0\.10 or newer: pip install 'obstore>=0\.10'"):
         place("gs://bucket/x")
 
 

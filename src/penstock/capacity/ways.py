@@ -13,6 +13,7 @@ from penstock.capacity.karpenter import KarpenterNodes
 from penstock.core.errors import BadInput
 from penstock.core.model.actions import LaunchNode
 from penstock.core.units import Instant
+from penstock.extras import install
 from penstock.kube.node_selection import AksWay, ClusterApiWay, EksWay, GkeWay, KarpenterWay, OvhWay, RentWay
 from penstock.site_answers import Refused, Say, Unreachable
 
@@ -66,7 +67,7 @@ def _check_extra(site: RentingSite, extra: str, *modules: str) -> None:
             there = False
         if not there:
             words = f"Site {site.name} rents nodes with 'way: {extra}', which needs packages"
-            raise BadInput(f"{words}: pip install 'penstock[{extra}]'.")
+            raise BadInput(f"{words}: {install(extra)}")
 
 
 def capacity_of(site: RentingSite) -> Capacity:

@@ -61,6 +61,7 @@ def command(**options: Any) -> None:
     import time
 
     from penstock.cli import terminal
+    from penstock.extras import install
     from penstock.sim.analysis.compare import can_bound, lines_for, lines_of, measure, tasks_of
 
     policies = (options["policies"] or POLICIES).split(",")
@@ -82,9 +83,7 @@ def command(**options: Any) -> None:
     else:
         _tell(comparisons, written)
     if not with_bound and not options["no_bound"]:
-        click.echo(
-            "The lower bound is left out: it needs numpy. Install it with pip install 'penstock[compare]'.", err=True
-        )
+        click.echo(f"The lower bound is left out: it needs numpy. Install it: {install('compare')}", err=True)
 
 
 def write(compared: "Compared", folder: Path, run: dict[str, Any]) -> list[Path]:

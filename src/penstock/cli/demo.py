@@ -51,9 +51,10 @@ def command(keep: bool, out: str, as_json: bool, kube: bool, clouds: bool, month
 def _ask_for_numpy() -> None:
     """Refuse to start without numpy: the trainings and the month's lower bound need it. The pods' training does not."""
     from penstock.core.errors import BadInput
+    from penstock.extras import install
 
     if importlib.util.find_spec("numpy") is None:
-        raise BadInput("The demo's trainings need numpy; install it with: pip install 'penstock[demo]'")
+        raise BadInput(f"The demo's trainings need numpy: {install('demo')}")
 
 
 def _play_on_clusters(keep: bool, out: Path, as_json: bool) -> int:

@@ -92,7 +92,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except BadInput as error:
         return _refuse(error, args)
     except ModuleNotFoundError as error:
-        from penstock.cli.extras import not_installed
+        from penstock.extras import not_installed
 
         if (advice := not_installed(error)) is None:
             raise

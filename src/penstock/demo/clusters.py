@@ -28,6 +28,7 @@ from penstock.demo.script import Figures
 from penstock.devcluster import ClusterGroup, ClusterPlan, DevCluster, NodePlan, s3_server
 from penstock.devcluster.images import PYTHON
 from penstock.devcluster.s3_server import S3Server
+from penstock.extras import install
 from penstock.formatting import money
 
 BEGINS: Final = "Starting three clusters with real nodes: about half a minute."
@@ -91,7 +92,7 @@ def ask_for_programs() -> None:
             "There is no S3 server for checkpoints: `make kube`, or `penstock dev-cluster build`, builds one."
         )
     if importlib.util.find_spec("obstore") is None:
-        raise BadInput("Checkpoints in an S3 server need a package: pip install 'penstock[s3]'")
+        raise BadInput(f"Checkpoints in an S3 server need a package: {install('s3')}")
 
 
 def sites_file(group: ClusterGroup, home: Path) -> Path:

@@ -10,13 +10,14 @@ from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from penstock.core.errors import BadInput
+from penstock.extras import install
 from penstock.journal.database import askable, marks
 from penstock.journal.journal import Unwritable
 
 try:
     import psycopg
 except ImportError:  # reported when a PostgreSQL journal is opened
-    raise BadInput("A journal in PostgreSQL needs its driver: pip install 'penstock[postgres]'.") from None
+    raise BadInput(f"A journal in PostgreSQL needs its driver: {install('postgres')}") from None
 
 #: Arbitrary keys of our advisory locks.
 WRITER: Final = 0x70656E73

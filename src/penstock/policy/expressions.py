@@ -10,13 +10,13 @@ is declared with its type and its whole name, so that most mistakes are found be
 """
 
 import re
-import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from itertools import chain
 from typing import Any, Final
 
+from penstock.extras import install
 from penstock.policy.cel_syntax import Syntax, syntax_of
 from penstock.policy.fields import Field, Kind, Read
 
@@ -128,7 +128,7 @@ def _cel() -> Any:
     try:
         from cel_expr_python import cel
     except ImportError:
-        command = f"{sys.executable} -m pip install 'penstock[policy]'"
+        command = install("policy")
         raise BadExpression(f"Rules in CEL need a package of 50 MB that is missing; run: {command}") from None
     return cel
 

@@ -12,7 +12,7 @@
         if sdk.stopping():                                 # SIGTERM: there is a checkpoint, so go
             break
 
-Only the standard library is needed. With `obstore` (`pip install 'penstock[s3]'`) large files go to a bucket faster,
+Only the standard library is needed. With obstore (`pip install 'obstore>=0.10'`) large files go to a bucket faster,
 and buckets need not be S3's. The same script runs without Penstock too: then it prints what it would report, and keeps
 checkpoints in `./checkpoints`.
 docs/checkpoints.md says what is behind this, for jobs in other languages.

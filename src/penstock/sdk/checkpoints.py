@@ -140,7 +140,7 @@ def place(url: str) -> BlobStore:
         return FolderBlobs(Path(unquote(parts.path)))
     if not _obstore_will_do():
         if parts.scheme != "s3":
-            raise ImportError(f"{parts.scheme}:// needs obstore 0.10 or newer: pip install 'penstock[s3]'")
+            raise ImportError(f"{parts.scheme}:// needs obstore 0.10 or newer: pip install 'obstore>=0.10'")
         return PlainBucket(parts.netloc, parts.path.strip("/"))
     return BucketBlobs(f"{parts.scheme}://{parts.netloc}", parts.path.strip("/"))
 
