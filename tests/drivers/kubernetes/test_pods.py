@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from penstock.drivers.kubernetes.pods import End, Trouble, end_of, has_begun, is_stalled, trouble_of, unreplaced
+from penstock.drivers.kubernetes.pods import (
+    End,
+    Trouble,
+    end_of,
+    has_begun,
+    is_short_of,
+    is_stalled,
+    trouble_of,
+    unreplaced,
+)
 from penstock.kube import annotations
 
 BEGAN = "2026-11-16T07:00:00Z"
@@ -282,3 +291,19 @@ def test_a_batch_that_lost_a_pod_is_not_lost_with_it() -> None:
     assert is_stalled([evicted, waits])
     assert not is_stalled([evicted, waits, pod("Running")])
     assert not is_stalled([evicted])  # none was made yet
+
+
+@pytest.mark.parametrize(
+    ("words", "short"),
+    [
+        ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", True),
+        ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3 nodes", True),
+        ("0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 Insufficient cpu.", True),
+        ("0/3 nodes are available: 3 Insufficient nvidia.com/gpumem-percentage.", False),
+        ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.shared.", False),
+        ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu-memory.", False),
+    ],
+)
+def test_the_schedulers_word_for_gpus_is_matched_whole(words: str, short: bool) -> None:
+    """A Job that shares GPUs closed the owned offer for everybody, with 400 GPUs free."""
+    assert is_short_of(words, "nvidia.com/gpu") == short

@@ -29,11 +29,11 @@ def room(lab: ExternalCluster, namespace: str) -> Iterator[Room]:
     made.close()
 
 
-def wanting(name: str, gpus: int = 1, cpu: str = "", **pod: Any) -> Work:
+def wanting(name: str, gpus: int = 1, cpu: str = "", more: dict[str, str] | None = None, **pod: Any) -> Work:
     """A home Job whose pod asks for this, too."""
     job = home_job(name, NEVER_READY)
     spec = job["spec"]["template"]["spec"]
-    limits = {"nvidia.com/gpu": str(gpus), **({"cpu": cpu} if cpu else {})}
+    limits = {"nvidia.com/gpu": str(gpus), **({"cpu": cpu} if cpu else {}), **(more or {})}
     spec["containers"][0]["resources"]["limits"] = limits
     job["spec"]["template"]["spec"] = {**spec, **pod}
     return Work((), manifest=json.dumps(job))
@@ -45,7 +45,8 @@ HINDERED = {
     "cpu": (wanting("cpu", cpu="9999"), "unfit", "Insufficient cpu"),
     "claim": (wanting("claim", **CLAIM), "missing", 'persistentvolumeclaim "nowhere" not found'),
     "gated": (wanting("gated", schedulingGates=[{"name": "lab.example/budget"}]), "missing", "scheduling gates"),
-    "wide": (wanting("wide", gpus=9), "", "Insufficient nvidia.com/gpu"),
+    "wide": (wanting("wide", gpus=9), "unfit", "Insufficient nvidia.com/gpu"),
+    "shared": (wanting("shared", more={"nvidia.com/gpumem": "4"}), "unfit", "Insufficient nvidia.com/gpumem"),
 }
 
 
@@ -54,7 +55,9 @@ HINDERED = {
 async def test_what_no_node_can_take_is_told_in_the_schedulers_words_and_apart_from_a_full_offer(
     lab: ExternalCluster, room: Room, namespace: str, tmp_path: Path
 ) -> None:
-    """All of it closed the offer, after a minute in which nobody was told why."""
+    """All of it closed the offer, after a minute in which nobody was told why. So did later a job that is larger than
+    the offer, and one that asked for a resource whose name begins like the GPUs'.
+    """
     ground = KubernetesGround(lab.kubeconfig, namespace, tmp_path, **room.settings(room_ms=6000, image_ms=6000))
     async with opened(ground) as site:
         starts = {

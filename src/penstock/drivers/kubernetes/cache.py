@@ -13,7 +13,7 @@ from penstock.core.values import value
 from penstock.drivers import progress
 from penstock.drivers.attempt_facts import Reported
 from penstock.drivers.driver import Unreachable
-from penstock.drivers.kubernetes.inventory import held, hostname, name_of, requested, usable
+from penstock.drivers.kubernetes.inventory import held, hostname, name_of, requested, sizes, usable
 from penstock.drivers.kubernetes.pod_logs import PodLog
 from penstock.drivers.kubernetes.pods import End, Scaling, Trouble, annotation_of, has_succeeded, is_active
 from penstock.drivers.kubernetes.tasks import cancel_all
@@ -218,6 +218,11 @@ class ExecutionCache:
     def usable(self, offer: str, avoided: tuple[str, ...], keep_free: int) -> tuple[tuple[str, int], ...]:
         offered, place = self.places[offer]
         return usable(place, self.nodes, self.taken[place.resource], avoided, offered.shapes[-1].gpus, keep_free)
+
+    def sizes(self, offer: str) -> list[int]:
+        """GPUs of each node of the offer, whoever has them."""
+        _, place = self.places[offer]
+        return sizes(place, self.nodes)
 
     # --- news --------------------------------------------------------------------------------------------------------
 

@@ -68,6 +68,22 @@ class CapacityReporter:
 
     # --- room --------------------------------------------------------------------------------------------------------
 
+    def is_too_small_for(self, ask: StartAttempt) -> bool:
+        """True if all of the offer's nodes together, or its largest for one pod, have fewer GPUs than it wants: then it
+        would not fit if it were alone here, and others may.
+        """
+        here, cache = self.here, self.here.executions
+        if not cache.nodes.in_step.is_set() or ask.nodes:
+            return False
+        sizes = cache.sizes(ask.offer)
+        execution = here.known(ask.attempt)
+        asked = (
+            [pod["gpus"].get(here.places[ask.offer].resource, 0) for pod in execution.pods.values()]
+            if execution
+            else []
+        )
+        return ask.width > sum(sizes) or max(asked, default=0) > max(sizes, default=0)
+
     def has_room_for(self, execution: Execution, ask: StartAttempt) -> bool:
         """True if the offer's nodes have free GPUs for its waiting pods, by what we know: then it is not full."""
         here, cache = self.here, self.here.executions

@@ -35,6 +35,11 @@ def usable(
     return tuple(_without_headroom(sorted(gpus.items()), keep_free))
 
 
+def sizes(place: NodeSelection, nodes: Iterable[Obj]) -> list[int]:
+    """GPUs of each of the offer's nodes, whoever has them and whatever keeps pods off now."""
+    return [_count(node["status"].get("allocatable"), place.resource) for node in nodes if belongs(node, place)]
+
+
 def belongs(node: Obj, place: NodeSelection) -> bool:
     """True if the node has the offer's labels and such GPUs."""
     labels = node["metadata"].get("labels") or {}

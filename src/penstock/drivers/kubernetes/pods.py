@@ -292,6 +292,13 @@ def _unscheduled(reason: str, message: str) -> Trouble:
     return Trouble("missing" if NO_CLAIM.search(message) else "room", f"no node for it: {message or reason}")
 
 
+def is_short_of(words: str, resource: str) -> bool:
+    """True if the scheduler says that nodes have too little of it. The whole word counts: the names of other resources
+    begin like `nvidia.com/gpu`.
+    """
+    return re.search(rf"Insufficient {re.escape(resource)}(?![\w/-]|\.\w)", words) is not None
+
+
 def is_being_created(pod: Obj) -> bool:
     """True if its containers are not there yet, though it has a node, or though a scheduler did not refuse it. Only its
     Events say what is in the way.

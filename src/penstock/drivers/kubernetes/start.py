@@ -19,7 +19,7 @@ from penstock.drivers.kubernetes.capacity import CapacityReporter
 from penstock.drivers.kubernetes.connection import FULL, Connection
 from penstock.drivers.kubernetes.execution_job import ExecutionRequest, execution_job, is_batch, origin_of
 from penstock.drivers.kubernetes.execution_job import host_names as names_in
-from penstock.drivers.kubernetes.pods import Trouble, annotation_of
+from penstock.drivers.kubernetes.pods import Trouble, annotation_of, is_short_of
 from penstock.drivers.kubernetes.provisioning_request import asked_first
 from penstock.drivers.kubernetes.scaling import CLOSED_MS
 from penstock.drivers.kubernetes.trouble import scheduler_ms
@@ -201,9 +201,11 @@ class Starter:
         """The autoscaler's words where it has any, else our own inventory together with the scheduler's."""
         if trouble.scaling:
             return "unfit" if trouble.scaling == "impossible" else ""
+        if self.capacity.is_too_small_for(ask):
+            return "unfit"
         resource = self.here.places[ask.offer].resource
         if self.capacity.has_room_for(execution, ask):
-            taken = ask.places and f"Insufficient {resource}" in trouble.words  # on the very nodes that it asks for
+            taken = ask.places and is_short_of(trouble.words, resource)  # on the very nodes that it asks for
             return "" if taken else "unfit"
         return ""
 
