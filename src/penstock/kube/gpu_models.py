@@ -7,7 +7,7 @@ Karpenter, NVIDIA's GPU feature discovery), as of 2026-11-17.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 USUAL: Final = "nvidia.com/gpu"
@@ -15,6 +15,7 @@ TPU: Final = "google.com/tpu"  #: its chips count as GPUs
 WHOLE: Final = (USUAL, "amd.com/gpu", TPU)
 MIG: Final = "nvidia.com/mig-"
 MIG_CONFIG: Final = "nvidia.com/mig.config"  #: label: the GPU operator cuts the GPUs of a Node that has it
+TPU_ACCELERATOR: Final = "cloud.google.com/gke-tpu-accelerator"
 #: Labels whose value is the model's name, in words of their own.
 NAMED: Final = (
     "nvidia.com/gpu.product",
@@ -22,7 +23,7 @@ NAMED: Final = (
     "gpu.nvidia.com/class",
     "gpu.nvidia.com/model",
     "cloud.google.com/gke-accelerator",
-    "cloud.google.com/gke-tpu-accelerator",
+    TPU_ACCELERATOR,
     "k8s.amazonaws.com/accelerator",
     "karpenter.k8s.aws/instance-gpu-name",
     "eks.amazonaws.com/instance-gpu-name",
@@ -45,6 +46,7 @@ PRESENT: Final = frozenset(
     }
 )
 TPU_TOPOLOGY: Final = "cloud.google.com/gke-tpu-topology"  #: label of a slice's hosts, and its value is 4x4
+TPU_MODEL: Final = "TPU-"  #: how the names of their models begin
 #: GKE's names that leave the memory out, and those of TPUs.
 GOOGLE: Final = {
     "nvidia-tesla-a100": "A100-40GB",
@@ -98,6 +100,12 @@ def model_of(key: str, text: str) -> str:
     if key in FAMILIES:
         return MACHINE_FAMILIES.get(text, "")
     return _of_machine(text) if key in MACHINES else ""
+
+
+def naming_label(labels: Mapping[str, str], resource: str = USUAL) -> str:
+    """The label by which a node with such GPUs says their model; empty if none does."""
+    keys = (TPU_ACCELERATOR,) if resource == TPU else tuple(key for key in NAMED if key != TPU_ACCELERATOR)
+    return next((key for key in (*keys, *MACHINES, *FAMILIES, ACCELERATOR) if model_of(key, labels.get(key, ""))), "")
 
 
 def names_models(key: str) -> bool:

@@ -12,6 +12,8 @@ from penstock.kube.connect.account import Wanted
 from penstock.kube.connect.gpu_survey import GpuNodes, Survey, gpus_of, pools_with_gpus
 from penstock.kube.connect.sites_block import SiteBlock, added, as_text, site
 from penstock.kube.connect.steps import missing, version_of
+from penstock.kube.gpu_models import NAMED, TPU_ACCELERATOR, TPU_TOPOLOGY
+from penstock.kube.job_needs import job_needs
 
 Json = dict[str, Any]
 PRODUCT = "nvidia.com/gpu.product"
@@ -53,12 +55,51 @@ def test_nodes_alike_are_one_offer_and_differences_that_matter_make_others() -> 
         ({"node.kubernetes.io/instance-type": "p4de.24xlarge"}, "A100-80GB"),
         ({"node.kubernetes.io/instance-type": "Standard_ND96isr_H100_v5"}, "H100-80GB"),
         ({"node.kubernetes.io/instance-type": "m5.large"}, ""),
+        ({"gpu.nvidia.com/class": "A100_NVLINK_80GB"}, "A100_NVLINK_80GB"),
+        ({"gpu.nvidia.com/model": "RTX_A5000"}, "RTX_A5000"),
+        ({"k8s.amazonaws.com/accelerator": "nvidia-tesla-v100"}, "V100"),
+        ({"karpenter.k8s.aws/instance-gpu-name": "t4"}, "T4"),
+        ({"eks.amazonaws.com/instance-gpu-name": "h100"}, "H100"),
+        ({"karpenter.k8s.aws/instance-family": "g5"}, "A10G"),
         ({}, ""),
     ],
 )
 def test_the_model_is_read_from_every_label_that_clouds_write(labels: dict[str, str], model: str) -> None:
     (kind,) = gpus_of([node(labels, gpu=1)])
     assert kind.model == model
+
+
+@pytest.mark.parametrize("key", [key for key in NAMED if key != TPU_ACCELERATOR])
+def test_whatever_label_a_job_names_its_gpus_by_makes_an_offer_of_that_model(key: str) -> None:
+    """Connect read three of the nine labels that Jobs are understood by: the offer was called GPU, and Jobs that named
+    their GPUs by another label failed for good, in the cluster that had exactly these nodes idle.
+    """
+    nodes = [node({key: "A100-80GB"}, gpu=8), node({key: "L4"}, gpu=8)]
+    kinds = gpus_of(nodes)
+    assert [(kind.model, kind.selector) for kind in kinds] == [
+        ("A100-80GB", ((key, "A100-80GB"),)),
+        ("L4", ((key, "L4"),)),
+    ]
+    named = {"spec": {"template": {"spec": {"containers": [], "nodeSelector": {key: "L4"}}}}}
+    assert job_needs(named, [kind.model for kind in kinds]).models == ("L4",)
+
+
+def test_tpus_of_each_kind_are_an_offer_of_their_own() -> None:
+    """Five kinds of TPU were one offer `gpu: GPU`, which no Job that names its kind may use."""
+
+    def tpu(kind: str, topology: str) -> Json:
+        labels = {TPU_ACCELERATOR: kind, TPU_TOPOLOGY: topology, "node.kubernetes.io/instance-type": "ct5lp"}
+        return {"metadata": {"labels": labels}, "status": {"capacity": {"google.com/tpu": "4"}}}
+
+    nodes = [tpu("tpu-v5-lite-podslice", "2x4"), tpu("tpu-v5-lite-podslice", "4x4"), tpu("tpu-v6e-slice", "2x4")]
+    made = site(HOME, Survey("v1.35.8", tuple(gpus_of(nodes))))["offers"]
+    assert [(offer["name"], offer["gpu"]) for offer in made] == [
+        ("tpu-v5e", "TPU-v5e"), ("tpu-v5e-2", "TPU-v5e"), ("tpu-v6e", "TPU-v6e")
+    ]  # fmt: skip
+    assert made[0]["kubernetes"] == {
+        "selector": {TPU_ACCELERATOR: "tpu-v5-lite-podslice", TPU_TOPOLOGY: "2x4"},
+        "resource": "google.com/tpu",
+    }
 
 
 def test_mig_slices_count_by_their_profile_whichever_way_the_operator_shows_them() -> None:
@@ -119,6 +160,25 @@ def test_the_block_is_a_site_that_the_sites_file_takes() -> None:
     assert {offer["term"] for offer in site(HOME, FOUND)["offers"]} == {"owned"}
     assert "list: 2.10" in as_text(site(RENTED, FOUND))
     assert "{per: gpu_hour, list: 2}" in as_text(site(replace(RENTED, price="2"), FOUND))
+
+
+def test_a_rented_cluster_without_an_autoscaler_is_offered_in_the_size_that_was_seen() -> None:
+    """No size was written, so a gang of 36 GPUs was sent to two nodes of four, held money and sat on all of them for 15
+    minutes, and then the offer was closed for everybody.
+    """
+    seen = Survey("v1.35.8", (GpuNodes("A100", 4, 2), GpuNodes("T4", 4, 0)))
+    assert [offer.get("nodes") for offer in site(RENTED, seen)["offers"]] == [2, None]
+    assert [offer.get("nodes") for offer in site(RENTED, replace(seen, autoscaler=True))["offers"]] == [None, None]
+    assert [offer.get("nodes") for offer in site(HOME, seen)["offers"]] == [None, None]  # the driver counts these
+
+
+def test_up_does_not_complain_of_the_offers_that_connect_wrote() -> None:
+    """It said that they have no guarantee, and charged an hour, $16.80, for a Job of five seconds."""
+    text = as_text(site(RENTED, Survey("v1.35.8", (GpuNodes("A100", 4, 2),))))
+    read = parse_sites(f"sites:\n{text}".encode(), "sites.yaml")
+    (offer,) = read.sites[0].offers
+    assert (offer.guarantee, offer.billing_step_ms) == ("job", 1_000)
+    assert not [note for note in read.notes if "guarantee" in note]
 
 
 FILE = """\
@@ -186,12 +246,13 @@ def test_what_is_missing_is_said_in_a_sentence_each() -> None:
         "No label names the GPU model of 1 node with 4 GPUs",
         "1 node with 4 GPUs has the taint team=a:NoSchedule",
         "2 nodes with 4 GPUs share them by time slices",
+        "No autoscaler was seen",
     ]
     gaps = missing(Survey("v1.35.0", kinds), act, RENTED)
-    assert [word in line for word, line in zip(words, gaps, strict=True)] == [True] * 3
+    assert [word in line for word, line in zip(words, gaps, strict=True)] == [True] * 4
     assert [offer["gpu"] for offer in site(RENTED, Survey("v1.35.0", kinds))["offers"]] == ["GPU"]
-    words = ["price of a MIG slice (1g.10gb)", "No label names", "shares them"]
-    assert [word in line for word, line in zip(words, missing(FOUND, act, RENTED), strict=True)] == [True] * 3
+    words = ["price of a MIG slice (1g.10gb)", "No label names", "shares them", "No autoscaler was seen"]
+    assert [word in line for word, line in zip(words, missing(FOUND, act, RENTED), strict=True)] == [True] * 4
     home = Wanted("home", "penstock", "penstock")
     (said_of_policies,) = missing(Survey("v1.35.0", FOUND.gpus[:1], policies=False), home, HOME)
     assert "The admission policies are not there" in said_of_policies

@@ -10,11 +10,10 @@ from typing import Final
 from penstock.core.values import value
 from penstock.kube.client import CONFIG_MAPS, NODES, POLICIES, PROVISIONING_REQUESTS, Cluster, Kind, Obj
 from penstock.kube.errors import Forbidden, Invalid, NotFound
-from penstock.kube.gpu_models import MIG, WHOLE, model_of
+from penstock.kube.gpu_models import MIG, TPU, TPU_TOPOLOGY, USUAL, WHOLE, model_of, naming_label
 from penstock.kube.manifests import USERS
 
 PRODUCT: Final = "nvidia.com/gpu.product"  #: written by NVIDIA's GPU feature discovery
-ACCELERATOR: Final = "cloud.google.com/gke-accelerator"
 INSTANCE: Final = "node.kubernetes.io/instance-type"
 NODE_POOL: Final = "karpenter.sh/nodepool"
 GPU_NAME: Final = "karpenter.k8s.aws/instance-gpu-name"
@@ -147,13 +146,13 @@ def _of_node(node: Obj) -> list[GpuNodes]:
     taints = [taint for taint in node.get("spec", {}).get("taints") or () if _keeps_off(taint)]
     return [
         GpuNodes(
-            model=_model(whole, labels),
+            model=_model(whole, labels, resource),
             gpus_per_node=int(count),
             nodes=0,
             mig=resource.removeprefix(MIG).replace(".me", "+me") if resource.startswith(MIG) else single,
             resource=resource,
             spot=is_spot(labels),
-            selector=_selector(labels),
+            selector=_selector(labels, resource),
             tolerations=tuple(sorted({str(taint["key"]) for taint in taints if taint["key"] in OF_GPU_NODES})),
             fenced_by=tuple(sorted({_shown(taint) for taint in taints if taint["key"] not in OF_GPU_NODES})),
             shared=shared,
@@ -172,19 +171,23 @@ def model_of_labels(labels: Mapping[str, str]) -> str:
     return _model(labels.get(PRODUCT, ""), labels)
 
 
-def _model(product: str, labels: Mapping[str, str]) -> str:
-    """As Jobs name it: `A100-SXM4-80GB` of `NVIDIA-A100-SXM4-80GB`; else by the cloud's own labels."""
-    if product:
-        return re.sub("^(NVIDIA|Tesla|NVIDIA-Tesla)-", "", product)
-    if accelerator := model_of(ACCELERATOR, labels.get(ACCELERATOR, "")):
-        return re.sub("^NVIDIA-(TESLA-)?", "", accelerator.upper())
-    return model_of(INSTANCE, labels.get(INSTANCE, ""))
+def _model(product: str, labels: Mapping[str, str], resource: str = USUAL) -> str:
+    """As Jobs name it: `A100-SXM4-80GB` of `NVIDIA-A100-SXM4-80GB`; else by the cloud's own labels, all those by which
+    Jobs are understood.
+    """
+    key = naming_label(labels, resource)
+    name = product if product and resource != TPU else model_of(key, labels.get(key, ""))
+    upper = name.upper() if name.islower() else name
+    return re.sub("^(NVIDIA-TESLA|NVIDIA-Tesla|NVIDIA|Tesla)[-_]", "", upper)
 
 
-def _selector(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The label that tells these nodes from others with GPUs, and whether they are spot."""
-    key = next((key for key in (PRODUCT, ACCELERATOR, INSTANCE) if labels.get(key)), "")
-    of_model = [(key, labels[key])] if key else []
+def _selector(labels: Mapping[str, str], resource: str) -> tuple[tuple[str, str], ...]:
+    """The labels that tell these nodes from others with GPUs, and whether they are spot. Jobs name the hosts of a TPU
+    slice by its topology, too.
+    """
+    key = naming_label(labels, resource) or INSTANCE
+    keys = [key, TPU_TOPOLOGY] if resource == TPU else [key]
+    of_model = [(key, labels[key]) for key in keys if labels.get(key)]
     return (*of_model, *[(spot, text) for spot, text in SPOT.items() if labels.get(spot) == text][:1])
 
 

@@ -11,12 +11,13 @@ from penstock.core.errors import BadInput
 from penstock.core.values import value
 from penstock.kube.connect.gpu_survey import GpuNodes, Survey
 from penstock.kube.connect.rent_survey import RentableNodes
-from penstock.kube.gpu_models import MIG, USUAL
+from penstock.kube.gpu_models import MIG, TPU_MODEL, USUAL
 from penstock.kube.manifests import Role
 
 WIDTH: Final = 120
 START: Final = "4m"  #: of a rented node, until somebody has measured it
 KILL: Final = "10m"
+STEP: Final = "1s"  #: what most clouds bill by, once a node is there
 Json = dict[str, Any]
 
 
@@ -49,7 +50,7 @@ def site(block: SiteBlock, survey: Survey, rented: Sequence[RentableNodes] = ())
             maps["architectures"] = list(survey.architectures)
         if maps:
             made["maps"] = maps
-    made["offers"] = offers(block, survey.gpus, rented)
+    made["offers"] = offers(block, survey, rented)
     return made
 
 
@@ -64,16 +65,26 @@ def manager(block: SiteBlock) -> str:
     return as_text(made | ({"namespaces": list(block.namespaces)} if block.namespaces else {}))
 
 
-def offers(block: SiteBlock, gpus: Sequence[GpuNodes], rented: Sequence[RentableNodes] = ()) -> list[Json]:
+def offers(block: SiteBlock, survey: Survey, rented: Sequence[RentableNodes] = ()) -> list[Json]:
     """What is there, and what can be rented. A NodePool that we rent like is not offered by the Job alone, too."""
     taken: set[str] = set()
     selectors = {nodes.selector for nodes in rented}
     standing = replace(block, price="") if block.owned else block
-    others = [kind for kind in gpus if kind.offered and not selectors & set(kind.selector)]
+    others = [kind for kind in survey.gpus if kind.offered and not selectors & set(kind.selector)]
     return [
-        *(_offer(standing, kind, taken) for kind in others),
+        *(_offer(standing, kind, taken) | _rented_by_job(standing, kind, grows=survey.grows) for kind in others),
         *(_rented_offer(block, nodes, taken) for nodes in rented),
     ]
+
+
+def _rented_by_job(block: SiteBlock, kind: GpuNodes, *, grows: bool) -> Json:
+    """Of nodes that somebody else pays for: the deadline of each Job ends its bill, and without an autoscaler there are
+    no more nodes than those seen. A gang that is wider must not be sent there.
+    """
+    if not block.price:
+        return {}
+    size: Json = {} if grows or not kind.nodes else {"nodes": kind.nodes}
+    return {**size, "billing_step": STEP, "guarantee": "job"}
 
 
 def _rented_offer(block: SiteBlock, nodes: RentableNodes, taken: set[str]) -> Json:
@@ -107,7 +118,7 @@ def _term(block: SiteBlock, kind: GpuNodes) -> str:
 
 def _name(kind: GpuNodes, model: str, taken: set[str]) -> str:
     """`a100`, with what is needed to tell it from the others."""
-    family = model.partition("-")[0].lower()
+    family = (model if model.startswith(TPU_MODEL) else model.partition("-")[0]).lower()
     parts = [family, *([kind.mig] if kind.mig else []), *(["spot"] if kind.spot else [])]
     base = re.sub("[^a-z0-9.-]", "-", "-".join(parts))
     name = next(name for name in (base, *(f"{base}-{number}" for number in range(2, 1_000))) if name not in taken)

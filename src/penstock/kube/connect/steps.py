@@ -69,7 +69,7 @@ async def connect_cluster(given: Access, wanted: Wanted, block: SiteBlock, targe
         blocked += await _tried(Access(str(target)), wanted)
     used = target if token else Path(given.kubeconfig)
     block, rented = _at(block, used, target.parent), rent_survey.rentable_nodes(rent)
-    offered = bool(sites_block.offers(block, survey.gpus, rented))
+    offered = bool(sites_block.offers(block, survey, rented))
     remarks = [*missing(survey, wanted, block), *(rent_survey.missing_for_rent(rent) if rent else ())]
     remarks += _of_kueue(queues, block)
     return Connected(
@@ -190,6 +190,11 @@ def missing(survey: Survey, wanted: Wanted, block: SiteBlock) -> list[str]:
         sentences.append(
             "The admission policies are not there, so anybody may write another user's name on a Job: apply what"
             " `penstock manifests admission` prints."
+        )
+    if block.price and not survey.grows and any(kind.nodes and kind.offered for kind in survey.gpus):
+        sentences.append(
+            "No autoscaler was seen, so `nodes` is written as it is now: a wider job is not sent there. Take it away if"
+            " the cloud adds nodes."
         )
     if wanted.role == "act" and not block.namespaces:
         sentences.append(
