@@ -43,6 +43,7 @@ MAPPED: Final = {
     "volumes": {CLAIM: "emptyDir"},
     "service_accounts": {"trainer": "trainer"},
     "priority_classes": {"conformance-high": "conformance-high"},
+    "scheduling_gates": {"example.com/data-is-there": "example.com/data-is-there"},
     "node_selectors": {"topology.kubernetes.io/zone": "", "affinity": ""},
 }
 

@@ -191,11 +191,67 @@ def test_a_config_map_that_was_not_there_keeps_the_job_home() -> None:
         ({"hostPID": True}, "hostPID"),
         ({"container": {"securityContext": {"privileged": True}}}, "privileged container train"),
         ({"resourceClaims": [{"name": "gpu"}]}, "resource claim gpu"),
+        ({"container": {"ports": [{"containerPort": 80, "hostPort": 8080}]}}, "hostPort 8080"),
+        ({"securityContext": {"sysctls": [{"name": "net.core.somaxconn"}]}}, "sysctl net.core.somaxconn"),
+        (
+            {"securityContext": {"seccompProfile": {"type": "Localhost", "localhostProfile": "audit.json"}}},
+            "seccomp profile audit.json",
+        ),
+        (
+            {"container": {"securityContext": {"appArmorProfile": {"type": "Localhost", "localhostProfile": "lab"}}}},
+            "AppArmor profile lab",
+        ),
     ],
 )
 def test_what_reaches_into_the_host_never_travels(pod: Json, feature: str) -> None:
     assert why_not(job(**pod), maps()) == [f"{feature} reaches into the host, and that never travels."]
     assert f"{feature}, which never travels" in needs(job(**pod))
+
+
+TOKEN: Json = {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"audience": "sts.lab"}}]}}
+ZONE = "topology.kubernetes.io/zone"
+SPREAD: Json = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+TOGETHER: Json = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": ZONE}]}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "need", "table"),
+    [
+        ({"schedulerName": "kai-scheduler"}, "scheduler kai-scheduler", {"schedulers": {"kai-scheduler": ""}}),
+        (
+            {"schedulingGates": [{"name": "lab.example/quota"}]},
+            "scheduling gate lab.example/quota",
+            {"scheduling_gates": {"lab.example/quota": ""}},
+        ),
+        ({"volumes": [TOKEN]}, "token audience sts.lab", {"token_audiences": {"sts.lab": "sts.east"}}),
+        ({"topologySpreadConstraints": [SPREAD]}, f"node selector {ZONE}", {"node_selectors": {ZONE: "zone"}}),
+        ({"affinity": TOGETHER}, f"node selector {ZONE}", {"node_selectors": {ZONE: ""}}),
+    ],
+)
+def test_what_only_the_scheduler_and_the_issuer_at_home_know_is_a_need_like_any_other(
+    pod: Json, need: str, table: Json
+) -> None:
+    """Such Jobs "could burst anywhere", and hung there for ever: no scheduler of that name, no node with that label."""
+    manifest = job(**copy.deepcopy(pod))
+    assert need in needs(manifest)
+    (why,) = why_not(manifest, maps())
+    assert f"{need} is not known at east" in why
+    there = maps(**table)
+    assert all(meets(has(there), wanted) for wanted in needs(manifest))
+    written = pod_of(rewrite(manifest, there).manifest)
+    assert str(pod) not in str(written), "it was renamed or left out"
+    assert all(to in str(written) for table_of in table.values() for to in table_of.values())
+
+
+def test_what_every_cluster_has_is_no_need() -> None:
+    host = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    soft = {**SPREAD, "whenUnsatisfiable": "ScheduleAnyway"}
+    plain = job(
+        schedulerName="default-scheduler",
+        topologySpreadConstraints=[host, soft],
+        securityContext={"seccompProfile": {"type": "RuntimeDefault"}, "sysctls": [{"name": "kernel.shm_rmid_forced"}]},
+    )
+    assert needs(plain) == needs(job())
 
 
 def test_selectors_classes_and_accounts_are_mapped_or_left_out() -> None:

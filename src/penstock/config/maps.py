@@ -18,6 +18,7 @@ NAMES: Final = {
     "volumes": False,
     "priority_classes": True,
     "runtime_classes": True,
+    "schedulers": True,
 }
 A_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
@@ -46,6 +47,9 @@ def maps_of(row: SiteSection, page: Document, place: str) -> Maps:
         node_selectors=_table(section.node_selectors),
         priority_classes=_table(section.priority_classes),
         runtime_classes=_table(section.runtime_classes),
+        schedulers=_table(section.schedulers),
+        scheduling_gates=_table(section.scheduling_gates),
+        token_audiences=_table(section.token_audiences),
         resources=_table(section.resources),
         gpus=tuple((model, str(to)) for model, to in section.gpus.items()),
         architectures=tuple(str(architecture) for architecture in section.architectures),

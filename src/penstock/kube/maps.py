@@ -17,7 +17,7 @@ LEFT_OUT: Final = ""
 Kind: TypeAlias = Literal[
     "namespace", "image", "pull secret", "config map", "secret", "service account", "volume", "node selector",
     "priority class", "runtime class", "architecture", "resource", "toleration", "GPU label", "host access", "service",
-    "host names in namespace",
+    "host names in namespace", "scheduler", "scheduling gate", "token audience",
 ]  # fmt: skip
 
 
@@ -38,6 +38,9 @@ class Maps:
     node_selectors: Table = ()  # `key=value` or `key`
     priority_classes: Table = ()
     runtime_classes: Table = ()
+    schedulers: Table = ()
+    scheduling_gates: Table = ()
+    token_audiences: Table = ()  # of service account tokens
     resources: Table = ()  # extended resources beside GPUs
     gpus: Table = ()  # GPU models: which model of this site stands in for one that it has not
     architectures: tuple[str, ...] = ("amd64",)
@@ -57,6 +60,9 @@ KEYS: Final[dict[Kind, str]] = {
     "node selector": "node_selectors",
     "priority class": "priority_classes",
     "runtime class": "runtime_classes",
+    "scheduler": "schedulers",
+    "scheduling gate": "scheduling_gates",
+    "token audience": "token_audiences",
     "resource": "resources",
     "architecture": "architectures",
 }

@@ -19,6 +19,7 @@ REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 ARCHITECTURE: Final = ("kubernetes.io/arch", "beta.kubernetes.io/arch")
 #: Labels that mean the same in every cluster: Penstock's nodes run Linux.
 LINUX: Final = (("kubernetes.io/os", "linux"), ("beta.kubernetes.io/os", "linux"))
+HOSTNAME: Final = "kubernetes.io/hostname"  #: of every node
 NODE_NAME: Final = "nodeName"  #: stands for a node's own name among the labels
 #: Bounds: the engine compares each of them with each site.
 MOST_CLAUSES: Final = 32

@@ -204,6 +204,9 @@ EXAMPLE: Final[dict[Kind, str]] = {
     "priority class": '"" or CLASS-THERE',
     "runtime class": '"" or CLASS-THERE',
     "resource": '"" or RESOURCE-THERE',
+    "scheduler": '"" or SCHEDULER-THERE',
+    "scheduling gate": '""',
+    "token audience": "AUDIENCE-THERE",
 }
 
 

@@ -20,6 +20,24 @@ Put: TypeAlias = Callable[[str], None]
 
 #: Volumes that need nothing of the cluster.
 OF_THE_POD: Final = ("emptyDir", "downwardAPI")
+USUAL_SCHEDULER: Final = "default-scheduler"
+#: What every kubelet lets a pod set, as of Kubernetes 1.36.
+SAFE_SYSCTLS: Final = frozenset(
+    {
+        "kernel.shm_rmid_forced",
+        "net.ipv4.ip_local_port_range",
+        "net.ipv4.tcp_syncookies",
+        "net.ipv4.ping_group_range",
+        "net.ipv4.ip_unprivileged_port_start",
+        "net.ipv4.ip_local_reserved_ports",
+        "net.ipv4.tcp_keepalive_time",
+        "net.ipv4.tcp_fin_timeout",
+        "net.ipv4.tcp_keepalive_intvl",
+        "net.ipv4.tcp_keepalive_probes",
+        "net.ipv4.tcp_rmem",
+        "net.ipv4.tcp_wmem",
+    }
+)
 
 
 @value
@@ -84,6 +102,7 @@ def _of_volume(volume: Json) -> Iterator[Reference]:
     for source in parts(part(volume, "projected"), "sources"):
         yield from _named("config map", part(source, "configMap"), "name")
         yield from _named("secret", part(source, "secret"), "name")
+        yield from _named("token audience", part(source, "serviceAccountToken"), "audience")
     yield from _of_storage(volume)
 
 
@@ -119,6 +138,10 @@ def _of_pod(pod: Json) -> Iterator[Reference]:
         yield Reference("service account", account, _account(pod))
     yield from _named("priority class", pod, "priorityClassName", also=("priority",))
     yield from _named("runtime class", pod, "runtimeClassName")
+    if pod.get("schedulerName") != USUAL_SCHEDULER:
+        yield from _named("scheduler", pod, "schedulerName")
+    for gate in list(parts(pod, "schedulingGates")):
+        yield Reference("scheduling gate", str(gate.get("name", "")), _in_list(pod["schedulingGates"], gate))
 
 
 def _of_host_names(pod: Json, namespace: str) -> Iterator[Reference]:
@@ -154,16 +177,47 @@ def _of_nodes(pod: Json) -> Iterator[Reference]:
         taint = str(toleration.get("key") or "every taint")
         if taint not in WHOLE:  # all offers' nodes with such GPUs may have it
             yield Reference("toleration", taint, _in_list(pod["tolerations"], toleration))
+    yield from _of_topology(pod)
+
+
+def _of_topology(pod: Json) -> Iterator[Reference]:
+    """Labels by whose values pods are spread or kept together: a node without the label takes none of them."""
+    affinity = part(part(pod, "affinity"), "podAffinity")
+    together = parts(affinity, node_terms.REQUIRED)
+    spread = parts(pod, "topologySpreadConstraints")
+    must = [rule for rule in spread if rule.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"]
+    for holder, rules in ((affinity.get(node_terms.REQUIRED), together), (pod.get("topologySpreadConstraints"), must)):
+        for rule in rules:
+            key = str(rule.get("topologyKey") or node_terms.HOSTNAME)
+            if key != node_terms.HOSTNAME:
+                yield Reference("node selector", key, _topology(holder or [], rule))
 
 
 def _of_the_host(pod: Json) -> Iterator[Reference]:
     """Whatever reaches beyond the pod. It never leaves home: another cluster's host is not ours."""
     yield from (_untravelled(key) for key in ("hostNetwork", "hostPID", "hostIPC") if pod.get(key) is True)
+    yield from _of_security(part(pod, "securityContext"))
     for container in containers(pod):
-        if part(container, "securityContext").get("privileged") is True:
+        security = part(container, "securityContext")
+        if security.get("privileged") is True:
             yield _untravelled(f"privileged container {container.get('name', '')}".rstrip())
+        yield from _of_security(security)
+        ports = [port["hostPort"] for port in parts(container, "ports") if port.get("hostPort")]
+        yield from (_untravelled(f"hostPort {number}") for number in ports)
     for claim in parts(pod, "resourceClaims"):
         yield _untravelled(f"resource claim {claim.get('name', '')}")
+
+
+def _of_security(security: Json) -> Iterator[Reference]:
+    """Profiles on the node's own disk, and settings of its kernel that its kubelet must allow."""
+    for key, called in (("seccompProfile", "seccomp profile"), ("appArmorProfile", "AppArmor profile")):
+        profile = part(security, key)
+        if profile.get("type") == "Localhost":
+            yield _untravelled(f"{called} {profile.get('localhostProfile', '')}".rstrip())
+    for setting in parts(security, "sysctls"):
+        name = str(setting.get("name", ""))
+        if name not in SAFE_SYSCTLS:
+            yield _untravelled(f"sysctl {name}".rstrip())
 
 
 def _untravelled(name: str) -> Reference:
@@ -209,6 +263,16 @@ def _selector(holder: Json, key: str) -> Put:
         if to != LEFT_OUT:
             name, _, wanted = to.partition("=")
             holder[name] = wanted
+
+    return put
+
+
+def _topology(holder: list[Json], rule: Json) -> Put:
+    def put(to: str) -> None:
+        if to == LEFT_OUT:
+            holder.remove(rule)
+        else:
+            rule["topologyKey"] = to.partition("=")[0]
 
     return put
 
