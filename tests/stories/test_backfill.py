@@ -211,6 +211,17 @@ def test_the_run_time_that_most_such_jobs_do_not_exceed_counts_as_known() -> Non
     assert clock("day 2, 10:00") < because.ends_by < clock("day 3, 09:00")
 
 
+def test_a_backfill_is_not_sent_back_for_a_job_that_it_may_stop() -> None:
+    """`small` was stopped for `wide`, and by its priority it would have stopped `wide` next."""
+    penstock = a_wide_job_waits(preempt=True)
+    assert penstock.hears(submitted("small", gpus=2, run="1h", priority=5), at="day 2, 09:00") == [
+        start("small.1", on="lab")
+    ]
+    penstock.hears(started("small.1"), at="day 2, 09:00")
+    assert penstock.hears(ended("long.1"), at="day 2, 11:00") == [], "`small` should have ended at 10:00"
+    assert penstock.hears(ended("small.1"), at="day 2, 11:30") == [start("wide.1", on="lab")]
+
+
 def test_where_the_reserved_start_is_unknown_only_those_backfill_that_can_be_sent_back() -> None:
     """`long` has run for longer than it said, and nobody has ended from whom one could learn."""
     penstock = a_wide_job_waits(long="20h", defragment=True)

@@ -135,6 +135,38 @@ def test_two_jobs_of_one_instant_that_may_stop_each_other_make_room_once_each() 
     assert penstock.engine.state.jobs["x"].queued
 
 
+def test_a_job_of_higher_priority_does_not_stop_one_of_a_class_above_its_own() -> None:
+    """`x` stopped `c` by its priority, and `c` stopped `x` by its class, ten thousand times in one instant."""
+    plain = replace(EXPERIMENT, where="owned_first", spot="allowed")
+    penstock = given(site("lab"), governed(classes=(plain, TRAINING, CRITICAL), more={"preempt": True}))
+    penstock.hears(submitted("c", job_class="critical"), at="09:00")
+    penstock.hears(started("c.1"), at="09:00")
+    assert penstock.hears(submitted("x", job_class="experiment", priority=9), at="09:10") == []
+    assert penstock.hears(submitted("d", job_class="critical", priority=1), at="09:20") == [stop("c.1")]
+
+
+def test_nor_does_a_third_class_close_the_circle() -> None:
+    """`c` may stop `x` by its class, `x` may stop `t` by its priority: so `t` may not stop `c` by its priority."""
+    plain = replace(EXPERIMENT, where="owned_first", spot="allowed")
+    penstock = given(site("lab"), governed(classes=(plain, TRAINING, CRITICAL), more={"preempt": True}))
+    penstock.hears(submitted("c", job_class="critical"), at="09:00")
+    penstock.hears(started("c.1"), at="09:00")
+    assert penstock.hears(submitted("t", job_class="training", priority=5), at="09:10") == []
+
+
+def test_a_share_is_not_taken_back_from_a_job_that_would_take_it_again() -> None:
+    """`c`, of a team above its share, was sent to rented GPUs for `a`; once those were gone, it stopped `a`."""
+    plain = replace(EXPERIMENT, where="owned_first", spot="allowed")
+    critical = replace(CRITICAL, where="owned_first", spot="allowed")
+    teams = (TeamRule("ours", share_permille=1000), TeamRule("theirs", share_permille=0))
+    penstock = given(
+        site("lab"), offer("cloud", price="1"), governed(classes=(plain, critical), teams=teams, patience="4h")
+    )
+    penstock.hears(submitted("c", team="theirs", job_class="critical", run="9h"), at="09:00")
+    penstock.hears(started("c.1"), at="09:00")
+    assert penstock.hears(submitted("a", team="ours", job_class="experiment"), at="10:00") == []
+
+
 def test_a_job_that_may_not_be_interrupted_is_not_stopped_for_a_class() -> None:
     plain = replace(EXPERIMENT, where="owned_first", spot="allowed")
     penstock = given(site("lab"), governed(classes=(plain, CRITICAL)))

@@ -10,8 +10,8 @@ from typing import Final
 
 from penstock.config import SitesFile
 from penstock.config.sites import data_notes
-from penstock.core.decide.governance import stoppable
 from penstock.core.errors import FileError
+from penstock.core.model import ranks
 from penstock.core.model.governance import Allow, ClassRule, Governance
 from penstock.core.model.types import STANDING, JobSpec, Policy
 from penstock.core.units import PERMILLE, Money
@@ -143,12 +143,13 @@ def _plain_keys(file: PolicyFile) -> Iterator[FileError]:
 
 
 def _preempting(governance: Governance, classes: Mapping[str, ClassRule], at: _At) -> Iterator[FileError]:
+    stops = ranks.stoppable(governance.classes)
     for rule in classes.values():
         for k, other in enumerate(rule.preempts):
             place = f"classes.{rule.name}.preempts[{k}]"
             if other in classes and classes[other].where == "rented":
                 yield at(place, f"Jobs of class {other} never run on owned GPUs: there is nothing to preempt.")
-            if other not in stoppable(governance, rule):
+            if other not in stops.get(rule.name, ()):
                 yield at(
                     place,
                     f"Class {other} preempts {_way_back(classes, other, rule.name)}: neither stops the other's jobs.",

@@ -120,7 +120,10 @@ class ClassSection(Section, frozen=True):
         Amount | None, Says("an amount: what an hour of delay costs, for one job of this class", "the file's own")
     ] = None
     preempts: Annotated[
-        tuple[Name, ...], Says("classes whose interruptible jobs it may stop to get owned GPUs", "none")
+        tuple[Name, ...],
+        Says(
+            "classes below it: whose interruptible jobs it may stop to get owned GPUs, whatever their priority", "none"
+        ),
     ] = ()
     because: Annotated[Text | None, Says("why, in a few words; shown with the reason", "nothing")] = None
 
@@ -283,9 +286,14 @@ class PolicyFileSection(Section, frozen=True, kw_only=True):
     least_lease: Annotated[Interval, Says("a duration: the shortest lease, at least `1s`", "`10m`")] = Interval(
         10 * MINUTE
     )
-    preempt: Annotated[Flag, Says("may a job of higher priority stop an interruptible one of lower?", "`false`")] = (
-        Flag(False)
-    )
+    preempt: Annotated[
+        Flag,
+        Says(
+            "may a job of higher priority stop an interruptible one of lower? Never one of a class above its own: see "
+            "`preempts`",
+            "`false`",
+        ),
+    ] = Flag(False)
     displace: Annotated[
         Flag, Says("may a job that cannot burst displace one that can to a rented offer?", "`false`")
     ] = Flag(False)

@@ -11,7 +11,7 @@ have ended, nobody else is let in, and the job starts once the backfills that ar
 
 from typing import Final, Literal
 
-from penstock.core.decide import lookahead, quotes, reservations
+from penstock.core.decide import lookahead, quotes, ranks, reservations
 from penstock.core.decide.choices import Choices, promise_start
 from penstock.core.decide.ordering import fair_key
 from penstock.core.fold.pool import Pool, Slots
@@ -115,7 +115,7 @@ def _way(state: State, opening: Opening, job: Job, ends_by: Instant) -> Literal[
     known = ends_by > 0 and opening.start_at > state.at
     if known and ends_by <= opening.start_at:
         return "ends"
-    return "gives_way" if not known and opening.blocked and may_stop(state, job) else "beside"
+    return "gives_way" if not known and opening.blocked and _gives_way(state, job, opening.job) else "beside"
 
 
 def _run_ms(state: State, job: Job) -> tuple[Millis | None, bool]:
@@ -132,10 +132,13 @@ def _before_ms(state: State, job: Job, offer: Offer, now: Instant) -> Millis:
     return max(offer.start_ms, copy_ms) + (job.spec.restart_ms if job.attempts else 0)
 
 
-def may_stop(state: State, job: Job) -> bool:
-    """Whether it may be sent back to the queue for a wider job: it can resume, and the policy moves jobs for that."""
+def _gives_way(state: State, job: Job, reserved: Job) -> bool:
+    """Whether it may be sent back to the queue for that one: it can resume, the policy moves jobs for a wider one, and
+    it could not take the nodes back.
+    """
     policy, spec = state.policy, job.spec
-    return (policy.defragment or policy.preempt) and spec.interruptible and spec.checkpoint_every_ms is not None
+    survives = spec.interruptible and spec.checkpoint_every_ms is not None
+    return (policy.defragment or policy.preempt) and survives and not ranks.outranks(state, job, reserved)
 
 
 def _on_any(state: State, opening: Opening, width: int) -> Slots:
@@ -263,7 +266,7 @@ def _in_the_way(state: State, job: Job) -> list[Attempt]:
     return [
         attempt
         for attempt in attempts.values()
-        if 0 < attempt.ends_by < NEVER and attempt.job.phase == "placed" and may_stop(state, attempt.job)
+        if 0 < attempt.ends_by < NEVER and attempt.job.phase == "placed" and _gives_way(state, attempt.job, job)
     ]
 
 

@@ -225,7 +225,7 @@ def place(choices: Choices, arrived: list[Job]) -> None:
     pass_queue(choices, fresh_lanes)
     if state.reserved:
         backfill.backfill(choices, arrived)
-    if policy.preempt or policy.displace or state.class_preempts or state.team_shares:
+    if policy.preempt or policy.displace or state.class_stops or state.team_shares:
         make_room(choices, arrived)
     cap = policy.waiting.queue_cap
     if cap is not None and state.waiting > cap:
@@ -290,8 +290,8 @@ def cap_queue(choices: Choices, cap: int) -> None:
 
 
 def make_room(choices: Choices, arrived: list[Job]) -> None:
-    """For each arrival that is still queued. Whom it stops before its start arrives again, and may make room in turn;
-    but once a step: two that may stop each other, by priority and by class, would go on for ever.
+    """For each arrival that is still queued. Whom it stops before its start arrives again, and may make room in turn:
+    `ranks` says why that ends.
     """
     state = choices.state
     made: dict[str, None] = {}
@@ -313,7 +313,7 @@ def _make_room_for(choices: Choices, job: Job, quiet: bool) -> bool:
         return False
     if policy.preempt and job.spec.priority > 0 and preemption.preempt(choices, job):
         return True
-    if state.class_preempts and preemption.preempt_classes(choices, job):
+    if state.class_stops and preemption.preempt_classes(choices, job):
         return True
     if state.team_shares and not quiet and preemption.return_shares(choices, job):
         return True

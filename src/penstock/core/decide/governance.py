@@ -114,25 +114,5 @@ def team_rule(governance: Governance, team: str) -> TeamRule | None:
     return None
 
 
-def stoppable(governance: Governance, rule: ClassRule) -> tuple[str, ...]:
-    """Classes whose jobs it may stop. Two that may stop each other, also by way of others, stop neither: their jobs
-    would take turns for ever.
-    """
-    return tuple([name for name in rule.preempts if name != rule.name and not _stops(governance, name, rule.name)])
-
-
-def _stops(governance: Governance, name: str, other: str) -> bool:
-    left, seen = [name], [name]
-    while left:
-        rule = class_rule(governance, left.pop())
-        for stopped in rule.preempts if rule else ():
-            if stopped == other:
-                return True
-            if stopped not in seen:
-                seen.append(stopped)
-                left.append(stopped)
-    return False
-
-
 def with_because(words: str, because: str) -> str:
     return f"{words}: {because}" if because else words

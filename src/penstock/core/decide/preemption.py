@@ -6,9 +6,9 @@ Whoever gives way is chosen so that as few as possible do, the least important a
 
 from collections.abc import Callable
 
-from penstock.core.decide import guards, lookahead, placement, quotes, shares
+from penstock.core.decide import guards, lookahead, placement, quotes, ranks, shares
 from penstock.core.decide.choices import Choices, promise_start
-from penstock.core.decide.governance import class_rule, stoppable
+from penstock.core.decide.governance import class_rule
 from penstock.core.decide.quotes import Quote
 from penstock.core.fold.pool import Pool
 from penstock.core.fold.state import Attempt, Job, State
@@ -19,9 +19,10 @@ from penstock.core.model.reasons import ClassPreempted, Displaced, OwnedFree, Pr
 def preempt(choices: Choices, job: Job) -> bool:
     """Stop interruptible jobs of lower priority, as few as possible, and start this one on their GPUs."""
 
+    state = choices.state
+
     def eligible(attempt: Attempt) -> bool:
-        spec = attempt.job.spec
-        return spec.interruptible and spec.priority < job.spec.priority and attempt.job.phase == "placed"
+        return attempt.job.phase == "placed" and ranks.by_priority(state, job, attempt.job)
 
     def give_way(victims: list[Attempt]) -> bool:
         for victim in victims:
@@ -34,15 +35,13 @@ def preempt(choices: Choices, job: Job) -> bool:
 
 def preempt_classes(choices: Choices, job: Job) -> bool:
     """Stop interruptible jobs of the classes that the policy lets this job's class stop, whatever their priority."""
-    governance = choices.state.policy.governance
-    rule = class_rule(governance, job.spec.job_class)
-    if rule is None or not rule.preempts:
+    state = choices.state
+    rule = class_rule(state.policy.governance, job.spec.job_class)
+    if rule is None or rule.name not in state.class_stops:
         return False
-    stops = stoppable(governance, rule)
 
     def eligible(attempt: Attempt) -> bool:
-        spec = attempt.job.spec
-        return spec.interruptible and spec.job_class in stops and attempt.job.phase == "placed"
+        return attempt.job.phase == "placed" and ranks.by_class(state, job, attempt.job)
 
     def give_way(victims: list[Attempt]) -> bool:
         for victim in victims:
@@ -50,7 +49,7 @@ def preempt_classes(choices: Choices, job: Job) -> bool:
             choices.record(StopPromised(choices.now, victim.id, "wait", yields=True, because=because))
         return True
 
-    return bool(stops) and _make_room(choices, job, eligible, give_way)
+    return _make_room(choices, job, eligible, give_way)
 
 
 def return_shares(choices: Choices, job: Job) -> bool:
@@ -65,7 +64,8 @@ def return_shares(choices: Choices, job: Job) -> bool:
 
     def eligible(attempt: Attempt) -> bool:
         team = attempt.job.spec.team
-        return team != job.spec.team and spare.get(team, 0) >= attempt.width and _can_rent(choices, attempt, quoted)
+        above = team != job.spec.team and spare.get(team, 0) >= attempt.width
+        return above and not ranks.outranks(state, attempt.job, job) and _can_rent(choices, attempt, quoted)
 
     def because(other: Job, quote: Quote) -> Reason:
         return shares.return_reason(state, job, other, quote.cost)
@@ -83,10 +83,12 @@ def return_shares(choices: Choices, job: Job) -> bool:
 
 def displace(choices: Choices, job: Job) -> bool:
     """For a job that may not leave: move jobs that may to rented offers, on this job's account."""
+    state = choices.state
     quoted: dict[str, Quote] = {}
 
     def eligible(attempt: Attempt) -> bool:
-        return attempt.job.spec.priority <= job.spec.priority and _can_rent(choices, attempt, quoted)
+        above = attempt.job.spec.priority > job.spec.priority or ranks.outranks(state, attempt.job, job)
+        return not above and _can_rent(choices, attempt, quoted)
 
     def because(_: Job, quote: Quote) -> Reason:
         return Displaced(job.id, job.spec.gpus, quote.cost)

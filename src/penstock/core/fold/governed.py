@@ -10,6 +10,7 @@ from typing import Final
 from penstock.core.fold.money import bind_to_jobs
 from penstock.core.fold.queue import ask_all, cap_of
 from penstock.core.fold.state import Attempt, Node, State
+from penstock.core.model import ranks
 from penstock.core.model.events import HoursOpened
 from penstock.core.model.governance import ClassRule, Governance, TeamRule
 from penstock.core.units import PERMILLE, Instant
@@ -29,7 +30,8 @@ def govern(state: State) -> None:
     state.team_rules = {rule.team: rule for rule in governance.teams if _has_limit(rule)}
     state.team_shares = any(rule.share_permille is not None for rule in governance.teams)
     state.class_rules = {rule.name: rule for rule in governance.classes if _is_asked(rule, governance)}
-    state.class_preempts = any(rule.preempts for rule in governance.classes)
+    state.class_stops = ranks.stoppable(governance.classes)
+    state.class_heights = ranks.heights(state.class_stops)
     state.delay_costs = {rule.name: rule.cost_of_delay for rule in governance.classes if rule.cost_of_delay is not None}
     prices = governance.never_above is not None and governance.never_above.per_job is not None
     state.gated = bool(governance.burst_when or governance.quiet_hours or state.team_rules or prices)

@@ -335,8 +335,8 @@ class Touched:
 class State:
     __slots__ = (
         "aim", "alarms", "approvals", "at", "at_once", "attempts", "away", "bills", "busy_since", "changes",
-        "class_preempts", "class_rules", "closed", "clusters", "data", "delay_costs", "demand", "egress", "ended",
-        "followers", "gated", "governed", "history", "hours", "idle", "in_use", "jobs", "lane_of", "lanes",
+        "class_heights", "class_rules", "class_stops", "closed", "clusters", "data", "delay_costs", "demand", "egress",
+        "ended", "followers", "gated", "governed", "history", "hours", "idle", "in_use", "jobs", "lane_of", "lanes",
         "ledger", "line", "losses", "lost_sites", "newest", "nodes", "numbered", "offers", "on_demand", "on_node",
         "owed", "paused", "policy", "pools", "probing", "promised", "raises", "refusals", "renewals", "replicas",
         "reserved", "retries", "revision", "run_ends", "seats", "seq", "shape_list", "shapes", "short", "sites",
@@ -395,7 +395,8 @@ class State:
         self.team_rules: dict[str, TeamRule] = {}  #: by team, of those with a limit
         self.team_shares = False  #: a team has a share of the owned GPUs
         self.class_rules: dict[str, ClassRule] = {}  #: by class, of those with a limit, or without triggers
-        self.class_preempts = False  #: a class may stop another's jobs
+        self.class_stops: dict[str, tuple[str, ...]] = {}  #: by class, of those that may: whose jobs it may stop
+        self.class_heights: dict[str, int] = {}  #: of those: how many classes stand in a row below it
         self.delay_costs: dict[str, Money] = {}  #: by class, of those with a cost of delay of their own
         self.hours: dict[str, tuple[tuple[Instant, Instant], ...]] = {}  #: by window: when it is open, not yet over
         self.at_once: dict[str, int] = {}  #: by team with a limit: GPUs that its jobs have or are promised
