@@ -26,6 +26,13 @@ def test_money(micro: int, currency: str, text: str) -> None:
     assert formatting.money(micro, currency) == text
 
 
+@pytest.mark.parametrize(
+    ("micro", "text"), [(1_284_100_000, "$1,284.10"), (9, "$0.000009"), (-1_500_001, "-$1.500001"), (0, "$0.00")]
+)
+def test_exact_money_hides_no_fraction_of_a_cent(micro: int, text: str) -> None:
+    assert formatting.exact_money(micro, "USD") == text
+
+
 @given(st.integers(-(10**15), 10**15))
 def test_money_is_within_half_a_cent(micro: int) -> None:
     written = formatting.money(micro, "USD").replace("$", "").replace(",", "").replace(".", "")

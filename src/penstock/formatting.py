@@ -19,6 +19,14 @@ def money(micro: int, currency: str) -> str:
     return f"{sign}{symbol}{cents // 100:,}.{cents % 100:02}"
 
 
+def exact_money(micro: int, currency: str) -> str:
+    """To the micro-unit where cents do not say it all: `$1,284.10`, `$0.000009`."""
+    if micro % CENT == 0:
+        return money(micro, currency)
+    whole, rest = divmod(abs(micro), 1_000_000)
+    return f"{'-' if micro < 0 else ''}{SYMBOLS.get(currency, f'{currency} ')}{whole:,}.{rest:06}"
+
+
 def duration(ms: int) -> str:
     """`45 s`, `9 min`, `2 h 14 min`; from a day on whole hours, `31 h`. Rounds half up, to the last unit shown."""
     if ms < 0:

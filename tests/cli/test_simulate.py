@@ -285,6 +285,15 @@ def test_why_says_so_when_it_knows_no_such_job(says: Say, refuses: Say) -> None:
     assert refuses("why", "42", "--journal", "month.journal") == "month.journal has no job '42'."
 
 
+def _reads_as_people_write_it(table: str, found: dict[str, Any]) -> None:
+    """A person was shown `4506600964` for what was spent, and Python's own spelling of a table."""
+    rows = dict(re.findall(r"^ *(\w[\w ]*?)  +(\S.*?) *$", table, re.MULTILINE))
+    assert rows["at"].startswith("day ")
+    assert rows["ended"] == ", ".join(f"{jobs:,} {state}" for state, jobs in found["ended"].items())
+    assert rows["spent"].startswith("$")
+    assert round(float(rows["spent"].strip("$").replace(",", "")) * 1_000_000) == found["spent"]
+
+
 # ---- replay and redecide --------------------------------------------------------------------------------------------
 
 
@@ -297,7 +306,9 @@ def test_replay_finds_the_state_and_checks_it_when_asked(says: Say) -> None:
     assert plain["chain"] == "whole"
     assert plain["ended"] == {"succeeded": 3}
     assert plain["spent"] / 1e6 == pytest.approx(spent, abs=0.005)
-    assert says("replay", "month.journal").startswith("Replay of month.journal\n")
+    table = says("replay", "month.journal")
+    assert table.startswith("Replay of month.journal\n")
+    _reads_as_people_write_it(table, plain)
 
 
 def test_redecide_is_equal_for_what_this_version_wrote(says: Say) -> None:

@@ -58,11 +58,11 @@ def test_every_change_says_who_and_what_was_before_also_after_a_kill(tmp_path: P
         plane.start()
         entries = trail(plane, who=operator)
         assert [(entry["did"], entry["about"], entry["before"], entry["after"]) for entry in entries] == [
-            ("cap", "team:a", "", "7000000 a month"),
-            ("cap", "team:a", "7000000 a month", "5000000 a month, 9 an hour"),
-            ("cap", "team:a", "5000000 a month, 9 an hour", ""),
+            ("cap", "team:a", "", "$7.00 a month"),
+            ("cap", "team:a", "$7.00 a month", "$5.00 a month, $0.000009 an hour"),
+            ("cap", "team:a", "$5.00 a month, $0.000009 an hour", "no cap"),
             ("pause", "", "", ""),
-            ("cancel", job, "waiting", ""),
+            ("cancel", job, "queued", ""),
             ("retry", again, job, again),
             ("resume", "", "", ""),
         ]
@@ -86,7 +86,7 @@ def test_tokens_logins_moves_and_commands_are_on_record(tmp_path: Path) -> None:
         assert (moved["did"], moved["about"], moved["before"], moved["after"]) == ("move", job, offer, offer)
         assert (ran["did"], ran["about"], ran["words"]) == ("exec", f"{job}.1", ["echo", "there"])
         assert (login["did"], login["before"], login["after"]) == ("login", member, "viewer of vision")
-        assert (cancelled["did"], cancelled["about"], cancelled["before"]) == ("cancel", job, "placed")
+        assert (cancelled["did"], cancelled["about"], cancelled["before"]) == ("cancel", job, "running")
         issued, revoked = trail(plane, about=member)
         assert (issued["did"], issued["after"], revoked["did"]) == ("token made", "member of vision", "token revoked")
         assert issued["who"] == revoked["who"] != ""

@@ -158,9 +158,9 @@ def test_the_sites_file_then_says_what_the_policy_file_says() -> None:
     assert (policy.require_hard_caps, policy.home, policy.waiting.value_per_hour) == (True, False, money("7.5"))
     assert policy.hard_caps_source == "policy.yaml:35"
     assert policy.data_rules == parsed(WHOLE).data_rules
-    assert [fact for fact in configured(file) if type(fact).__name__ == "CapSet"] == [
-        *configured(SitesFile("USD", (), caps=parsed(WHOLE).caps))[:3]
-    ]
+    caps = SitesFile("USD", (), caps=parsed(WHOLE).caps, cap_sources=parsed(WHOLE).cap_sources)
+    assert [fact for fact in configured(file) if type(fact).__name__ == "CapSet"] == [*configured(caps)[:3]]
+    assert [source.partition(":")[0] for _, source in file.cap_sources] == ["policy.yaml"] * len(file.cap_sources)
     assert governed(sites, parsed("version: 1\n")).policy == sites.policy
 
 

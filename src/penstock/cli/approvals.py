@@ -22,21 +22,34 @@ def list_all(client: Client, as_json: bool, output: str) -> None:
 
     def draw(wide: bool) -> None:
         currency = waiting["currency"]
-        columns = ["job", "team", "up to", "offer", "by", "before", "rule"] + (["cheaper"] if wide else [])
+        columns = ["job", "name", "asked by", "up to", "offer", "answers", "before", "instead"]
+        columns += ["team", "rule"] if wide else []
         rows = [_row(job, currency, wide) for job in waiting["jobs"]]
         table("Approvals", columns, rows, "No job waits for approval.")
-        caps = [[cap["scope"], cap["by"] or "a file", cap["says"]] for cap in waiting["caps"]]
+        caps = [
+            [cap["scope"], cap["by_name"] or cap["by"] or "a file", cap["says"], cap["reason"] or "-"]
+            for cap in waiting["caps"]
+        ]
         if caps:
-            table("Higher caps", ["scope", "asked by", "what"], caps, "")
+            table("Higher caps", ["scope", "asked by", "what", "why"], caps, "")
 
     answer(waiting, "json" if as_json else output, draw)
 
 
 def _row(job: dict[str, Any], currency: str, wide: bool) -> list[object]:
     rule = f"{job['rule']} ({job['source']})" if job["source"] else job["rule"]
-    row = [job["job"], job["team"], money(job["amount"], currency), job["offer"], job["role"].removeprefix("role:")]
     ways = [f"{way['offer']}: {money(way['cost'], currency)} in {span(way['delay_ms'])}" for way in job["cheaper"]]
-    return [*row, moment(job["until_at"]), rule] + (["; ".join(ways) or "-"] if wide else [])
+    row = [
+        job["job"],
+        job["name"] or "-",
+        job["user_name"] or job["user"] or "-",
+        money(job["amount"], currency),
+        job["offer"],
+        job["role"].removeprefix("role:"),
+        moment(job["until_at"]),
+        "; ".join(ways) or "-",
+    ]
+    return row + ([job["team"], rule] if wide else [])
 
 
 @command.command("approve")

@@ -27,11 +27,11 @@ def list_all(client: Client, who: str, did: str, about: str, limit: int, as_json
         print_json(trail)
         return
     rows = [
-        [moment(entry["at"]), _who(entry), entry["did"], entry["about"], _change(entry),
+        [moment(entry["at"]), _who(entry), entry["did"], entry["about"], _change(entry), _why(entry),
          entry["address"] or "-", shlex.join(entry["words"])]
         for entry in trail["entries"]
     ]  # fmt: skip
-    columns = ["at", "who", "did", "about", "change", "from", "words"]
+    columns = ["at", "who", "did", "about", "change", "why", "from", "words"]
     table("Audit trail", columns, rows, "Nobody did anything like that.")
 
 
@@ -42,6 +42,12 @@ def _who(entry: dict[str, Any]) -> str:
 def _change(entry: dict[str, Any]) -> str:
     """The state before and after, as `before -> after`; only one of them if there is no other."""
     return " -> ".join(state for state in (entry["before"], entry["after"]) if state)
+
+
+def _why(entry: dict[str, Any]) -> str:
+    """Their reason, and who asked for what took two."""
+    asked = entry["asked_by_name"] or entry["asked_by"]
+    return ", ".join(part for part in (entry["reason"], f"asked by {asked}" if asked else "") if part) or "-"
 
 
 @command.command("denials")

@@ -54,7 +54,12 @@ def talks(command: F) -> F:
     """Decorates a command that asks a running Penstock: adds --json and --url, and passes `client` and `as_json`."""
 
     @click.option("--url", metavar="URL", help="Address of another Penstock than this machine's.")
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print JSON; amounts are millionths of the currency, times milliseconds.",
+    )
     @wraps(command)
     def with_client(*args: Any, url: str | None, **more: Any) -> Any:
         return command(*args, client=Client(url), **more)

@@ -1,7 +1,7 @@
 """`penstock replay`: folds a journal and prints the state."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -45,6 +45,19 @@ def command(file: str, check: bool, as_json: bool) -> None:
     if as_json:
         terminal.print_json(answer)
     else:
-        terminal.table(
-            f"Replay of {file}", ("", "found"), [(name.replace("_", " "), figure) for name, figure in answer.items()]
-        )
+        terminal.table(f"Replay of {file}", ("", "found"), _rows(answer, state.policy.currency))
+
+
+def _rows(answer: "dict[str, Any]", currency: str) -> "list[tuple[str, str]]":
+    """As people read them: money, instants and counts in words."""
+    from penstock.formatting import exact_money, instant
+
+    said = {
+        "at": instant(answer["at"]),
+        "ended": ", ".join(f"{number:,} {state}" for state, number in answer["ended"].items()) or "none",
+        "spent": exact_money(answer["spent"], currency),
+        "exposure": exact_money(answer["exposure"], currency),
+        "exposed_until": instant(answer["exposed_until"]) if answer["exposure"] else "-",
+    }
+    words = {name: f"{figure:,}" for name, figure in answer.items() if isinstance(figure, int)} | said
+    return [(name.replace("_", " "), words.get(name, str(figure))) for name, figure in answer.items()]

@@ -42,7 +42,8 @@ def budget(
             + ([money(scope[key], currency) for key in ("cap_per_hour", "running_per_hour")] if wide else [])
             for scope in budget_now["scopes"]
         ]
-        table(f"Budget {budget_now['period']}", columns + (more if wide else []), rows, "No caps, and nothing spent.")
+        none = f"Nothing was spent or held in {period}." if period else "No caps, and nothing spent."
+        table(f"Budget {budget_now['period']}", columns + (more if wide else []), rows, none)
 
     answer(budget_now, "json" if as_json else output, draw)
 

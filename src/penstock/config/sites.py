@@ -100,6 +100,7 @@ class SitesFile:
     data: tuple[DataSet, ...] = ()
     data_rules: tuple[DataRule, ...] = ()
     caps: tuple[tuple[str, Money | None, Money | None], ...] = ()  # scope, per month, per hour
+    cap_sources: tuple[tuple[str, str], ...] = ()  # scope; file and line
     faults: tuple[tuple[Instant, str, Millis], ...] = ()  # at, what, lasts: for simulations
     notes: tuple[str, ...] = ()  # what is allowed but probably not meant, a sentence each
     local: tuple[tuple[str, LocalSite], ...] = ()  # sites on this machine
@@ -163,6 +164,7 @@ def _sites_file(file: FileSection, page: Document) -> SitesFile:
         data=data,
         data_rules=data_rules,
         caps=attempt(_caps, file, page),
+        cap_sources=tuple([(str(row.scope), page.source(f"caps[{k}]")) for k, row in enumerate(file.caps)]),
         faults=attempt(_faults, file, page),
         notes=attempt(notes_of, sites, data, data_rules),
         local=attempt(_local, file, page),

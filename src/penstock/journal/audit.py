@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from penstock.core.model import events as e
 from penstock.core.model.types import Site
-from penstock.core.units import Instant
+from penstock.core.units import Instant, Money
 from penstock.core.values import value
+from penstock.formatting import exact_money, money
 
-#: Who acts where no token does.
+#: Who acts where no token does, if the event does not name the file.
 SITES_FILE: Final = "sites file"
 
 
@@ -27,6 +28,8 @@ class AuditRow:
     before: str
     after: str
     details: str  # digest of the erasable blob; empty: there is none
+    reason: str = ""  # in their own words
+    asked_by: str = ""  # of what takes two: who asked, or the file that says so
 
 
 @value
@@ -42,24 +45,24 @@ class AuditFilter:
 Deed = tuple[str, str, str, str]
 
 
-def _retry(event: e.JobSubmitted) -> Deed | None:
+def _retry(event: e.JobSubmitted, _: str) -> Deed | None:
     return ("retry", event.job, event.retries, event.job) if event.retries else None
 
 
-def _answered(event: e.ApprovalAnswered) -> Deed:
-    """Amounts in micro-units: what the job might cost in all, before and after."""
-    before = "" if event.before is None else str(event.before)
-    after = str(event.amount) if event.approved and event.amount is not None else ""
+def _answered(event: e.ApprovalAnswered, currency: str) -> Deed:
+    """What the job might cost in all, before and after."""
+    before = "" if event.before is None else money(event.before, currency)
+    after = money(event.amount, currency) if event.approved and event.amount is not None else ""
     return "approve" if event.approved else "deny", event.job, before, after
 
 
-def _policy(event: e.PolicySet) -> Deed | None:
+def _policy(event: e.PolicySet, _: str) -> Deed | None:
     """Only what a person applied; starts and files are in the policy's own history."""
     before, after = f"revision {event.revision - 1}", f"revision {event.revision}"
     return ("policy", event.policy.governance.digest, before, after) if event.by else None
 
 
-def _site(event: e.SiteJoined | e.SiteRemoved) -> Deed | None:
+def _site(event: e.SiteJoined | e.SiteRemoved, _: str) -> Deed | None:
     """Only what a person applied. Offers by name; the event has all of both sites."""
     site = event.site if isinstance(event, e.SiteJoined) else None
     name = site.id if site is not None else str(event.site)
@@ -71,64 +74,82 @@ def _offers(site: Site | None) -> str:
     return ", ".join(f"{offer.id} (closed)" if offer.closed else offer.id for offer in offers)
 
 
-def _cap(event: e.CapSet) -> Deed:
-    before = _amounts(event.before_per_period, event.before_per_hour)
-    return "cap", event.scope, before, _amounts(event.per_period, event.per_hour)
+def _cap(event: e.CapSet, currency: str) -> Deed:
+    return "cap approved" if event.asked_by else "cap", event.scope, *_caps(event, currency)
 
 
-def _raise(event: e.CapRaiseAsked) -> Deed:
-    before = _amounts(event.before_per_period, event.before_per_hour)
-    return "cap asked", event.scope, before, _amounts(event.per_period, event.per_hour)
+def _raise(event: e.CapRaiseAsked, currency: str) -> Deed:
+    return "cap asked", event.scope, *_caps(event, currency)
 
 
-def _amounts(per_period: int | None, per_hour: int | None) -> str:
-    """Caps in micro-units; empty: none."""
-    amounts = [f"{per_period} a month"] if per_period is not None else []
-    return ", ".join(amounts + ([f"{per_hour} an hour"] if per_hour is not None else []))
+def _caps(event: e.CapSet | e.CapRaiseAsked, currency: str) -> tuple[str, str]:
+    """The cap before, and the cap after. A cap that is taken away is named, too."""
+    before = _amounts(event.before_per_period, event.before_per_hour, currency)
+    after = _amounts(event.per_period, event.per_hour, currency)
+    return before, after or ("no cap" if before else "")
 
 
-def _issued(event: e.TokenIssued) -> Deed:
+def _amounts(per_period: Money | None, per_hour: Money | None, currency: str) -> str:
+    """Empty: no cap."""
+    amounts = [f"{exact_money(per_period, currency)} a month"] if per_period is not None else []
+    return ", ".join(amounts + ([f"{exact_money(per_hour, currency)} an hour"] if per_hour is not None else []))
+
+
+def _issued(event: e.TokenIssued, _: str) -> Deed:
     did = "login" if event.made_by else "token made"
     return did, event.token, event.made_by, f"{event.role} of {event.team}" if event.team else event.role
 
 
-TOLD: Final[Mapping[type, Callable[[Any], Deed | None]]] = {
+TOLD: Final[Mapping[type, Callable[[Any, str], Deed | None]]] = {
     e.JobSubmitted: _retry,
-    e.CancelRequested: lambda event: ("cancel", event.job, event.before, ""),
-    e.SuspendRequested: lambda event: ("suspend", event.job, "", ""),
-    e.ResumeRequested: lambda event: ("resume job", event.job, "", ""),
-    e.MoveRequested: lambda event: ("move", event.job, event.before, event.offer),
+    e.CancelRequested: lambda event, _: ("cancel", event.job, event.before, ""),
+    e.SuspendRequested: lambda event, _: ("suspend", event.job, "", ""),
+    e.ResumeRequested: lambda event, _: ("resume job", event.job, "", ""),
+    e.MoveRequested: lambda event, _: ("move", event.job, event.before, event.offer),
     e.ApprovalAnswered: _answered,
     e.PolicySet: _policy,
     e.SiteJoined: _site,
     e.SiteRemoved: _site,
     e.CapSet: _cap,
     e.CapRaiseAsked: _raise,
-    e.CapRaiseDenied: lambda event: ("cap denied", event.scope, "", ""),
-    e.Paused: lambda _: ("pause", "", "", ""),
-    e.Resumed: lambda _: ("resume", "", "", ""),
+    e.CapRaiseDenied: lambda event, _: ("cap denied", event.scope, "", ""),
+    e.Paused: lambda *_: ("pause", "", "", ""),
+    e.Resumed: lambda *_: ("resume", "", "", ""),
     e.TokenIssued: _issued,
-    e.TokenRevoked: lambda event: ("token revoked", event.token, "", ""),
-    e.LogRead: lambda event: ("log read", event.job, "", ""),
-    e.ExecStarted: lambda event: ("exec", event.attempt, "", ""),
-    e.LeaveRequested: lambda event: ("leave", event.site, "", ""),
-    e.DetailsErased: lambda event: ("erase", event.who, "", ""),
+    e.TokenRevoked: lambda event, _: ("token revoked", event.token, "", ""),
+    e.LogRead: lambda event, _: ("log read", event.job, "", ""),
+    e.ExecStarted: lambda event, _: ("exec", event.attempt, "", ""),
+    e.LeaveRequested: lambda event, _: ("leave", event.site, "", ""),
+    e.DetailsErased: lambda event, _: ("erase", event.who, "", ""),
 }
 #: All that `AuditRow.did` may say.
 DID: Final = (
-    "cancel", "move", "retry", "approve", "deny", "policy", "site", "cap", "cap asked", "cap denied", "pause", "resume",
-    "token made", "token revoked", "login", "log read", "exec", "leave", "erase",
+    "cancel", "suspend", "resume job", "move", "retry", "approve", "deny", "policy", "site", "cap", "cap asked",
+    "cap approved", "cap denied", "pause", "resume", "token made", "token revoked", "login", "log read", "exec",
+    "leave", "erase",
 )  # fmt: skip
 
 
-def audit_row(number: int, part: int, event: Any) -> AuditRow | None:
+def audit_row(number: int, part: int, event: Any, currency: str) -> AuditRow | None:
     """The event's row; None: it is nothing that somebody did."""
     tell = TOLD.get(type(event))
-    entry = tell(event) if tell is not None else None
+    entry = tell(event, currency) if tell is not None else None
     if entry is None:
         return None
     did, about, before, after = entry
     who = event.spec.user if isinstance(event, e.JobSubmitted) else event.by
     if not who and isinstance(event, e.CapSet):
-        who = SITES_FILE
-    return AuditRow(number, part, event.at, who, did, about, before, after, event.details)
+        who = event.source.rpartition(":")[0] or SITES_FILE
+    return AuditRow(
+        number=number,
+        part=part,
+        at=event.at,
+        who=who,
+        did=did,
+        about=about,
+        before=before,
+        after=after,
+        details=event.details,
+        reason=getattr(event, "reason", ""),
+        asked_by=getattr(event, "asked_by", ""),
+    )

@@ -215,15 +215,16 @@ def _put_happened(changes: Changes, state: s.State, step: Any, touched: s.Touche
             case e.TokenRevoked():
                 changes.put(revocation_row(step.number, part, event))
         if type(event) in TOLD:
-            _put_audit(changes, step.number, part, event)
+            _put_audit(changes, step.number, part, event, state.policy.currency)
         for job in _concerned(state, event, new, known, touched.bills):
             changes.put(HappenedRow(step.number, part, _text(job), type(event).__name__))
 
 
-def _put_audit(changes: Changes, number: int, part: int, event: Any) -> None:
-    row = audit_row(number, part, event)
+def _put_audit(changes: Changes, number: int, part: int, event: Any, currency: str) -> None:
+    row = audit_row(number, part, event, currency)
     if row is not None:
-        changes.put(replace(row, who=_text(row.who), about=_text(row.about)))
+        reason, asked_by = _text(row.reason), _text(row.asked_by)
+        changes.put(replace(row, who=_text(row.who), about=_text(row.about), reason=reason, asked_by=asked_by))
 
 
 def _put_cap(changes: Changes, state: s.State, scope: str) -> None:

@@ -16,7 +16,7 @@ from penstock.journal.rows import AttemptRow, ClosedRow, JobRow, UsedRow
 from penstock.journal.tokens import RevocationRow, TokenRow
 
 #: The version of the tables below and of their content.
-PROJECTION: Final = 5
+PROJECTION: Final = 6
 #: Tables of older versions, dropped by a rebuild.
 RETIRED: Final = ("offers", "notes")
 

@@ -9,6 +9,7 @@ from penstock.core.fold.job_approvals import open_request
 from penstock.core.fold.state import State
 from penstock.core.model import events as e
 from penstock.core.units import Money
+from penstock.journal.states import job_state
 
 #: Facts that replace something. All others pass unchanged, and submissions pay nothing for this.
 REPLACES: Final = (
@@ -41,7 +42,7 @@ class Before:
                 per_period, per_hour = self.caps.get(scope, (ledger.caps.get(scope), ledger.rate_caps.get(scope)))
                 return replace(fact, before_per_period=per_period, before_per_hour=per_hour)
             case e.CancelRequested(job=name, by=by) if by and (job := self.state.jobs.get(name)) is not None:
-                return replace(fact, before=job.phase)
+                return replace(fact, before=job_state(job.phase, job.attempt.phase if job.attempt else ""))
             case e.MoveRequested(job=name, by=by) if by and (job := self.state.jobs.get(name)) is not None:
                 return replace(fact, before=job.offer)
             case e.SiteJoined(site=site):

@@ -24,10 +24,22 @@ Cap: TypeAlias = tuple[Money | None, Money | None]  #: per month and per hour
 
 def configured(file: "SitesFile") -> tuple[Fact, ...]:
     """All that the sites file says. `news` leaves out what the journal knows already."""
-    facts: list[Fact] = [e.CapSet(0, *cap, from_file=True) for cap in file.caps]
+    sources = dict(file.cap_sources)
+    facts: list[Fact] = [e.CapSet(0, *cap, from_file=True, source=sources.get(cap[0], "")) for cap in file.caps]
     facts += [e.SiteJoined(0, site) for site in file.sites]
     facts += [e.DataSetRegistered(0, item) for item in file.data]
     return (*facts, e.PolicySet(0, 0, policy_of(file)))
+
+
+def written_by(configured: Sequence[Fact], by: str, before: Sequence[Fact]) -> tuple[Fact, ...]:
+    """With who applied the file that says each cap, so that they do not approve it. A cap that was said before stays
+    theirs who said it first.
+    """
+    authors = {(fact.scope, _cap(fact)): fact.asked_by for fact in before if isinstance(fact, e.CapSet)}
+    return tuple(
+        replace(fact, asked_by=authors.get((fact.scope, _cap(fact)), by)) if isinstance(fact, e.CapSet) else fact
+        for fact in configured
+    )
 
 
 def policy_of(file: "SitesFile") -> Policy:
@@ -97,9 +109,9 @@ def _cap_news(state: State, configured: Sequence[Fact], accept_raised: bool) -> 
     """A cap set by a person stands until the file changes, and the file raises none unless a person accepts it."""
     for fact, in_force, lowest in _changed_caps(state, configured):
         if accept_raised or lowest == _cap(fact):
-            yield fact
+            yield replace(fact, asked_by="")  # nobody needs to be asked
         elif lowest != in_force:  # one of its two caps is lowered: that part holds at once
-            yield e.CapSet(0, fact.scope, *lowest)
+            yield e.CapSet(0, fact.scope, *lowest, source=fact.source)
 
 
 @value
@@ -124,10 +136,10 @@ def raised_caps(state: State, configured: Sequence[Fact]) -> dict[str, RaisedCap
 @lru_cache(1_000)  # asked for with every view
 def _raised(fact: e.CapSet, in_force: Cap, currency: str) -> str:
     return (
-        f"The sites file says {in_words(_cap(fact), currency)} for {fact.scope}, which is more than "
-        f"{in_words(in_force, currency)} in force now; the lower one stays. To raise it, approve it (`penstock "
-        f"approvals approve {fact.scope}`), or start once with --accept-raised-caps; to keep it, write it into the "
-        "file."
+        f"{fact.source or 'The file'} says {in_words(_cap(fact), currency)} for {fact.scope}. "
+        f"{in_words(in_force, currency)[:1].upper()}{in_words(in_force, currency)[1:]} stays in force until "
+        f"{'another' if fact.asked_by else 'a'} person approves it: `penstock approvals approve {fact.scope}`. To stop "
+        "asking, write the cap in force into the file."
     )
 
 

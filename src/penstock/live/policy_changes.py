@@ -89,7 +89,7 @@ class PolicyChanges:
         """
         async with self.doing:
             sites = await asyncio.to_thread(self.read, raw, name, file)
-            configured = config_facts.configured(sites)
+            configured = config_facts.written_by(config_facts.configured(sites), by, self.plane.setup.opening)
             news, stranded = await self.plane.consider(lambda state, rules: _considered(state, rules, configured))
             revision = self.plane.view.revision
             if stranded and not strand:

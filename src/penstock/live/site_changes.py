@@ -110,7 +110,7 @@ class SiteChanges:
         """
         async with self.policies.doing:
             base, file = await asyncio.to_thread(self._read, raw, name)
-            configured = config_facts.configured(file)
+            configured = config_facts.written_by(config_facts.configured(file), by, self.plane.setup.opening)
             reached = frozenset(self.plane.drivers)
             change = await self.plane.consider(
                 lambda state, rules: _considered(state, rules, configured, name, reached)

@@ -41,6 +41,7 @@ class PolicyFile:
     governance: Governance
     options: PolicyOptions = PolicyOptions()
     caps: tuple[tuple[str, Money | None, Money | None], ...] = ()  # scope, per month, per hour
+    cap_sources: tuple[tuple[str, str], ...] = ()  # scope; file and line
     data_rules: tuple[DataRule, ...] = ()
     teams: tuple[Team, ...] = ()
     lines: tuple[tuple[str, int], ...] = ()  # of everything in it, by place like `teams.vision.per_month`
@@ -73,6 +74,7 @@ def governed(sites: SitesFile, policy: PolicyFile) -> SitesFile:
         sites,
         policy=policy.options if policy.says(*OPTIONS) else sites.policy,
         caps=policy.caps or sites.caps,
+        cap_sources=policy.cap_sources if policy.caps else sites.cap_sources,
         data_rules=rules,
         teams=policy.teams if policy.says("teams") else sites.teams,
         governance=policy.governance,
@@ -95,6 +97,7 @@ def _policy_file(raw: bytes, page: Document, sites: SitesFile | None) -> PolicyF
         governance=governance_of(row, page, hashlib.sha256(raw).hexdigest()),
         options=attempt(lambda: options_of(_options(row), page, "")),
         caps=attempt(lambda: tuple(_caps(row, page))),
+        cap_sources=tuple(_cap_sources(row, page)),
         data_rules=attempt(lambda: tuple(_data_rules(row, page))),
         teams=attempt(lambda: tuple(attempt(_team, str(name), team) for name, team in row.teams.items())),
         lines=tuple((place, line) for place, line in page.lines.items() if place),
@@ -149,6 +152,13 @@ def _caps(row: PolicyFileSection, page: Document) -> Iterator[tuple[str, Money |
     for name, team in row.teams.items():
         if team.per_month is not None or team.per_hour is not None:
             yield f"team:{name}", amount(team.per_month), amount(team.per_hour)
+
+
+def _cap_sources(row: PolicyFileSection, page: Document) -> Iterator[tuple[str, str]]:
+    if row.organisation is not None:
+        yield "org", page.source("organisation")
+    yield from [(f"project:{name}", page.source(f"projects.{name}")) for name in row.projects]
+    yield from [(f"team:{name}", page.source(f"teams.{name}")) for name in row.teams]
 
 
 def _cap(

@@ -421,6 +421,7 @@ class Approval(Shape):
     name: str
     team: str
     user: str
+    user_name: str = Field(default="", description="Whom that token is for.")
     at: At
     until_at: At
     rule: str
@@ -430,7 +431,9 @@ class Approval(Shape):
     error: str = Field(description="Why the rule could not be evaluated; empty if it could.")
     offer: str
     cost: Money
-    amount: Money = Field(description="What an approval covers: the cost, with what the job has spent so far.")
+    amount: Money = Field(
+        description="What an approval covers: the cost with the preemptions to be expected, and what the job has spent."
+    )
     gpus: int
     run_ms: Ms
     start_ms: Ms
@@ -444,7 +447,9 @@ class CapRaise(Shape):
 
     scope: str
     at: At | None
-    by: str = Field(description="Who asks: an opaque id; empty: a file.")
+    by: str = Field(description="Who asks, or applied the file that does: an opaque id; empty: nobody is known.")
+    by_name: str = Field(default="", description="Whom that token is for.")
+    source: str = Field(default="", description="File and line, if a file asks.")
     reason: str
     per_month: Money | None
     per_hour: Money | None
@@ -644,6 +649,9 @@ class AuditEntry(Shape):
     about: str = Field(examples=["finetune-k3f9x2"])
     before: str
     after: str
+    reason: str = Field(default="", description="In their own words.")
+    asked_by: str = Field(default="", description="Of an approved cap: who asked for it, or the file that says so.")
+    asked_by_name: str = Field(default="", description="Whom that token is for.")
     address: str
     words: list[str] = Field(description="Of an exec: the program and its arguments.")
 

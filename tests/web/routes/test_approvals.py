@@ -8,6 +8,7 @@ import httpx2
 
 from penstock.core.model.governance import ApprovalRule, Governance
 from penstock.core.units import HOUR, MICRO
+from penstock.policy.rules import PolicyRules
 from tests.awaiting import story
 from tests.core.asking import AskingRules
 from tests.web.kit import CLOUD, Penstock, running
@@ -92,7 +93,7 @@ async def test_an_approver_approves_and_it_runs_and_the_audit_says_who(tmp_path:
         assert (await penstock.until(job))["state"] == "succeeded"
         (entry,) = (await penstock.admin.get("/v1/audit", params={"did": "approve"})).json()["entries"]
         assert (entry["who"], entry["name"], entry["about"]) == (ada, "Ada", job)
-        assert (entry["before"], entry["after"]) == ("", str(3_600_000))
+        assert (entry["before"], entry["after"], entry["reason"]) == ("", "$3.60", "for the paper")
         await waits(penstock, "jobs", 0)
         again = await answers(client, job, True)
         assert again.status_code == 409
@@ -179,16 +180,63 @@ async def test_raising_ones_own_teams_cap_takes_a_second_person(tmp_path: Path) 
         )
         (cap,) = await waits(penstock, "caps", 1)
         assert (cap["scope"], cap["reason"], cap["per_month"]) == ("team:a", "a deadline", 20 * MICRO)
+        assert cap["says"] == "Ada asks for $20.00 a month for team:a, instead of $10.00 a month."
         assert cap["in_force_per_month"] == 10 * MICRO
-        answer = {"scope": "team:a", "approved": True}
+        answer = {"scope": "team:a", "approved": True, "reason": "the board said yes"}
         assert (await same.post("/v1/budget/approval", json=answer)).status_code == 403
         assert (await other.post("/v1/budget/approval", json=answer)).json()["says"] == (
             "Approved: the cap of team:a is raised."
         )
         assert await cap_of(penstock, "team:a") == 20 * MICRO
         assert (await waits(penstock, "caps", 0)) == []
-        (entry, *_) = (await penstock.admin.get("/v1/audit", params={"did": "cap"})).json()["entries"]
-        assert (entry["who"], entry["before"], entry["after"]) == (bob, "10000000 a month", "20000000 a month")
+        (entry,) = (await penstock.admin.get("/v1/audit", params={"did": "cap approved"})).json()["entries"]
+        assert (entry["who"], entry["before"], entry["after"]) == (bob, "$10.00 a month", "$20.00 a month")
+        assert (entry["asked_by_name"], entry["reason"]) == ("Ada", "the board said yes")
+        (asked,) = (await penstock.admin.get("/v1/audit", params={"did": "cap asked"})).json()["entries"]
+        assert (asked["name"], asked["reason"]) == ("Ada", "a deadline")
+
+
+@story
+async def test_who_applies_a_file_with_a_higher_cap_does_not_approve_it(tmp_path: Path) -> None:
+    """One token applied the file that raised the organisation's cap, and approved it with a reason. The audit had an
+    id, amounts in micro-units, no reason, and "sites file" for what the policy file said.
+    """
+    text = "version: 1\norganisation:\n  per_month: 20\n"
+    async with running(tmp_path, caps={"org": "10"}, rules=PolicyRules()) as penstock:
+        _, writer = await named(penstock, "operator", "Ada")
+        _, same = await named(penstock, "approver", "Ada")
+        bob, other = await named(penstock, "approver", "Bob")
+        file = {"text": text, "name": "policy.yaml", "reason": "the new year"}
+        (says,) = (await writer.post("/v1/policy", json=file)).json()["raised"]
+        assert says.startswith(
+            "policy.yaml:2 says $20.00 a month for org. $10.00 a month stays in force until another "
+        )
+        (cap,) = await waits(penstock, "caps", 1)
+        assert (cap["by_name"], cap["source"]) == ("Ada", "policy.yaml:2")
+        answer = {"scope": "org", "approved": True, "reason": "the board said yes"}
+        refused = await same.post("/v1/budget/approval", json=answer)
+        assert (refused.status_code, refused.json()["detail"]) == (
+            403, "You applied policy.yaml:2; another person must answer."
+        )  # fmt: skip
+        await writer.post("/v1/policy", json={**file, "text": text + "# again\n"})
+        assert (await same.post("/v1/budget/approval", json=answer)).status_code == 403
+        assert (await other.post("/v1/budget/approval", json=answer)).status_code == 200
+        assert await cap_of(penstock, "org") == 20 * MICRO
+        (entry,) = (await penstock.admin.get("/v1/audit", params={"did": "cap approved"})).json()["entries"]
+        assert (entry["who"], entry["before"], entry["after"]) == (bob, "$10.00 a month", "$20.00 a month")
+        assert (entry["asked_by_name"], entry["reason"]) == ("Ada", "the board said yes")
+
+
+@story
+async def test_a_period_that_is_no_month_is_an_error(tmp_path: Path) -> None:
+    """`penstock budget --period October` said that there were no caps, and nothing spent."""
+    async with running(tmp_path, caps={"team:a": "10"}) as penstock:
+        for period in ("October", "2026-1", "2026-13", "x"):
+            answer = await penstock.admin.get("/v1/budget", params={"period": period})
+            assert (answer.status_code, answer.json()["detail"]) == (
+                422, f"A period is a month like 2026-10, not '{period}'."
+            )  # fmt: skip
+        assert (await penstock.admin.get("/v1/budget", params={"period": "2026-10"})).status_code == 200
 
 
 @story

@@ -76,8 +76,10 @@ class CapSet:
     details: str = ""
     before_per_period: Money | None = None  # the cap that it replaces
     before_per_hour: Money | None = None
-    from_file: bool = False  # the sites file says so; told again only when the file has changed
-    asked_by: str = ""  # who asked for it, where another person approved
+    from_file: bool = False  # the policy file or the sites file says so; told again only when that has changed
+    asked_by: str = ""  # who asked for it, or applied the file that says so, where another person approved
+    reason: str = ""  # whoever approved it, in their own words
+    source: str = ""  # the file that says so, and the line
 
 
 @value

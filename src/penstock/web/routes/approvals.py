@@ -19,6 +19,7 @@ from penstock.web.deps import MayApprove, MayRead, MaySubmit, PlaneHere, ReaderH
 from penstock.web.details import details
 from penstock.web.people import is_same_person
 from penstock.web.problems import Problem, conflict, not_found
+from penstock.web.routes.control import names_of
 from penstock.web.tokens import Token
 
 routes: Final = APIRouter(prefix="/v1", tags=["approvals"], responses=deps.PROBLEMS)
@@ -28,16 +29,18 @@ routes: Final = APIRouter(prefix="/v1", tags=["approvals"], responses=deps.PROBL
 
 
 @routes.get("/approvals", summary="What waits for a person, the oldest first")
-async def approvals(plane: PlaneHere, caller: MayRead) -> schemas.Approvals:
+def approvals(plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> schemas.Approvals:
     view = plane.view
+    seen = [approval for approval in view.approvals if caller.sees(approval.team)]
+    names = names_of(reader, {approval.user for approval in seen if approval.user})
     return schemas.Approvals(
         currency=view.policy.currency,
-        jobs=[job_shape(approval, view) for approval in view.approvals if caller.sees(approval.team)],
-        caps=[cap for cap in _caps(plane, view) if not caller.team or cap.scope == f"team:{caller.team}"],
+        jobs=[job_shape(approval, view, names.get(approval.user, "")) for approval in seen],
+        caps=[cap for cap in _caps(plane, reader, view) if not caller.team or cap.scope == f"team:{caller.team}"],
     )
 
 
-def job_shape(approval: OpenApproval, view: View) -> schemas.Approval:
+def job_shape(approval: OpenApproval, view: View, user_name: str = "") -> schemas.Approval:
     asked, currency = approval.request, view.policy.currency
     ways = [schemas.CheaperWay(offer=offer, cost=cost, delay_ms=ms) for offer, cost, ms in asked.cheaper]
     says = (
@@ -45,18 +48,28 @@ def job_shape(approval: OpenApproval, view: View) -> schemas.Approval:
         f"(rule {asked.rule}{f', {asked.source}' if asked.source else ''})."
     )
     return schemas.Approval.of(
-        asked, name=approval.name, team=approval.team, user=approval.user, cheaper=ways, says=says
+        asked,
+        name=approval.name,
+        team=approval.team,
+        user=approval.user,
+        user_name=user_name,
+        cheaper=ways,
+        says=says,
     )
 
 
-def _caps(plane: Plane, view: View) -> list[schemas.CapRaise]:
-    wishes = [_wish(asked, view.policy.currency) for asked in view.raises]
+def _caps(plane: Plane, reader: Reader, view: View) -> list[schemas.CapRaise]:
+    waiting = [raised.fact.asked_by for raised in plane.raised_caps.values()]
+    names = names_of(reader, {name for name in (*waiting, *(asked.by for asked in view.raises)) if name})
+    wishes = [_wish(asked, names.get(asked.by, ""), view.policy.currency) for asked in view.raises]
     asked = [wish.scope for wish in wishes]
     of_files = [
         schemas.CapRaise(
             scope=raised.fact.scope,
             at=None,
-            by="",
+            by=raised.fact.asked_by,
+            by_name=names.get(raised.fact.asked_by, ""),
+            source=raised.fact.source,
             reason="",
             per_month=raised.fact.per_period,
             per_hour=raised.fact.per_hour,
@@ -70,19 +83,20 @@ def _caps(plane: Plane, view: View) -> list[schemas.CapRaise]:
     return wishes + of_files
 
 
-def _wish(asked: CapRaiseAsked, currency: str) -> schemas.CapRaise:
+def _wish(asked: CapRaiseAsked, name: str, currency: str) -> schemas.CapRaise:
     before = (asked.before_per_period, asked.before_per_hour)
     wanted = in_words((asked.per_period, asked.per_hour), currency)
     return schemas.CapRaise(
         scope=asked.scope,
         at=asked.at,
         by=asked.by,
+        by_name=name,
         reason=asked.reason,
         per_month=asked.per_period,
         per_hour=asked.per_hour,
         in_force_per_month=before[0],
         in_force_per_hour=before[1],
-        says=f"{asked.by} asks for {wanted} for {asked.scope}, instead of {in_words(before, currency)}.",
+        says=f"{name or asked.by} asks for {wanted} for {asked.scope}, instead of {in_words(before, currency)}.",
     )
 
 
@@ -211,17 +225,18 @@ async def answer_cap(request: Request, plane: PlaneHere, reader: ReaderHere, cal
         raise conflict(f"Nobody asks for a higher cap of {reply.scope}.")
     if wish is not None:
         await _second_person(reader, caller, wish.by, f"You asked for this cap of {reply.scope} yourself")
+    elif raised is not None:
+        await _second_person(reader, caller, raised.fact.asked_by, f"You applied {raised.fact.source or 'this file'}")
     if not reply.approved:
         denied = CapRaiseDenied(0, reply.scope, by=caller.id, reason=reply.reason, details=known.digest)
         recorded = await plane.tell(denied, blobs=known.blobs)
         return schemas.Done(number=recorded.number, says=f"Denied: the cap of {reply.scope} stays as it is.")
-    recorded = await plane.tell(
-        _granted(wish, None if raised is None else raised.fact, caller, known.digest), blobs=known.blobs
-    )
+    fact = _granted(wish, None if raised is None else raised.fact, caller, reply.reason, known.digest)
+    recorded = await plane.tell(fact, blobs=known.blobs)
     return schemas.Done(number=recorded.number, says=f"Approved: the cap of {reply.scope} is raised.")
 
 
-def _granted(wish: CapRaiseAsked | None, raised: CapSet | None, caller: Token, digest: str) -> CapSet:
+def _granted(wish: CapRaiseAsked | None, raised: CapSet | None, caller: Token, reason: str, digest: str) -> CapSet:
     """What a person asked for goes before what a file says."""
     wanted = wish or raised
     assert wanted is not None
@@ -232,6 +247,8 @@ def _granted(wish: CapRaiseAsked | None, raised: CapSet | None, caller: Token, d
         per_hour=wanted.per_hour,
         by=caller.id,
         details=digest,
-        asked_by="" if wish is None else wish.by,
+        asked_by=wanted.by if isinstance(wanted, CapRaiseAsked) else wanted.asked_by or wanted.source or "a file",
         from_file=wish is None,
+        reason=reason,
+        source="" if isinstance(wanted, CapRaiseAsked) else wanted.source,
     )

@@ -1,5 +1,6 @@
 """Routes of the audit trail: who did what, denied requests, and erasing what is personal about somebody."""
 
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
@@ -32,13 +33,20 @@ def audit(
     number, _, part = (before or "").partition(".")
     rows = reader.audit(AuditFilter(who, did, about), (int(number), int(part or 0)) if before else None, limit)
     following = f"{rows[-1].number}.{rows[-1].part}" if len(rows) == limit else None
-    names = names_of(reader, {row.who for row in rows})
-    return schemas.AuditTrail(entries=[_entry(reader, row, names.get(row.who, "")) for row in rows], next=following)
+    names = names_of(reader, {name for row in rows for name in (row.who, row.asked_by)})
+    return schemas.AuditTrail(entries=[_entry(reader, row, names) for row in rows], next=following)
 
 
-def _entry(reader: Reader, row: AuditRow, name: str) -> schemas.AuditEntry:
+def _entry(reader: Reader, row: AuditRow, names: Mapping[str, str]) -> schemas.AuditEntry:
     address, words = read(reader.blob(row.details) if row.details else None)
-    return schemas.AuditEntry.of(row, id=f"{row.number}.{row.part}", name=name, address=address, words=words)
+    return schemas.AuditEntry.of(
+        row,
+        id=f"{row.number}.{row.part}",
+        name=names.get(row.who, ""),
+        asked_by_name=names.get(row.asked_by, ""),
+        address=address,
+        words=words,
+    )
 
 
 @routes.get("/audit/denials", summary="Denied requests, by address or token")

@@ -1,11 +1,13 @@
 """Routes about money: budgets and caps, exposure, costs. A team's token sees only its own team."""
 
+import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
 
+from penstock.core.errors import BadInput
 from penstock.core.ids import site_of
 from penstock.core.model.events import CapSet
 from penstock.core.model.types import STANDING
@@ -17,6 +19,7 @@ from penstock.web.tokens import Token
 
 routes: Final = APIRouter(prefix="/v1", tags=["money"], responses=deps.PROBLEMS)
 EPOCH: Final = date(1970, 1, 1)
+MONTH: Final = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
 
 @routes.get("/budget", summary="Caps, what is spent and what is held")
@@ -27,6 +30,8 @@ def budget(
     period: Annotated[str, Query(max_length=50, description="A month of the books; empty: this one.")] = "",
 ) -> schemas.Budget:
     view = plane.view
+    if period and not MONTH.fullmatch(period):
+        raise BadInput(f"A period is a month like 2026-10, not {period!r}.")
     wanted = period or view.period
     running = {rate.scope: rate.running for rate in view.rates}
     rows = [row for row in reader.spend() if row.period == wanted and _sees_scope(caller, row.scope)]
