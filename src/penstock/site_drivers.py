@@ -60,6 +60,7 @@ class SiteDrivers:
         self.alarm: Callable[[str, str, str], None] = lambda _kind, _about, _text: None  #: set by `wiring`
         #: Called with clusters that are no home, where there are homes; set once the doors are open.
         self.meet: Callable[[ExecutionCluster], None] = lambda _: None
+        self.part: Callable[[str], None] = lambda _: None  #: called with sites that are no longer there
         self.stage: Stage | None = None  #: of the sites that are rehearsed, from the first on
         self.own_users = has_own_users(options)
         user_of = (lambda job: isolation.uid_of(installation, job)) if self.own_users else (lambda _: 0)
@@ -79,8 +80,6 @@ class SiteDrivers:
             made = self._kueue(file, site)
         elif site.id in clusters:
             made = self._kubernetes(file, site, clusters[site.id])
-            if self.homes and site.id not in self.homes and clusters[site.id].transient is None:
-                self.meet(execution_cluster(file, site.id, clusters[site.id]))
         else:
             raise BadInput(
                 f"{self.options.sites}: site '{site.id}' says nothing of how it is reached; give it 'driver: local',"
@@ -102,16 +101,20 @@ class SiteDrivers:
             driver.use(site)  # type: ignore[attr-defined]  # a KueueDriver, whose module needs the extra
         elif site.id in self.clusters:
             self.clusters[site.id].use(site, dict(dict(file.kubernetes)[site.id].places))
+            self.clusters[site.id].tell_all()  # how many nodes there are of it
 
-    def recorded(self, site: str) -> None:
-        """The journal has what it offers: a cluster says again how many nodes there are of it."""
-        if site in self.clusters:
-            self.clusters[site].tell_all()
+    def joined(self, file: SitesFile, site: Site) -> None:
+        """The journal has this new site. Before that it may still be refused, and `leave` would wait for it."""
+        cluster = dict(file.kubernetes).get(site.id)
+        elsewhere = bool(self.homes) and site.id not in self.homes and site.id in self.clusters
+        if elsewhere and cluster is not None and cluster.transient is None:
+            self.meet(execution_cluster(file, site.id, cluster))
 
     def forget(self, site: str) -> None:
-        """Its driver is closed."""
+        """Its driver is closed: it was removed, or never joined."""
         self.made.pop(site, None)
         self.clusters.pop(site, None)
+        self.part(site)
 
     def needs_restart(self, before: SitesFile, after: SitesFile) -> list[str]:
         """What a running Penstock cannot take over from a changed sites file, a sentence each."""

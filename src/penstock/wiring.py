@@ -353,15 +353,18 @@ async def _doors(
     if not parts.homes and not parts.kueues:
         yield None
         return
+    from penstock.front.leave_file import import_leave_file
     from penstock.front.manager import Manager
 
-    manager = Manager(parts.homes, parts.plane, reader, home / "leaving", elsewhere, parts.kueues)
+    manager = Manager(parts.homes, parts.plane, reader, elsewhere, parts.kueues)
 
     def meet(cluster: "ExecutionCluster") -> None:
         elsewhere.append(cluster)
         manager.add(cluster)
 
-    parts.sites.meet = meet
+    parts.sites.meet, parts.sites.part = meet, manager.forget
+    with contextlib.suppress(NotReady):  # the file stays, and the next start asks again
+        await import_leave_file(home / "leaving", manager)
     task = asyncio.create_task(manager.keep_open())
     try:
         yield manager

@@ -30,6 +30,7 @@ from penstock.explain.story import tell
 from penstock.front.binding_driver import BindingDriver
 from penstock.front.home_cluster import ExecutionCluster, HomeCluster
 from penstock.front.home_jobs import HomeJobs
+from penstock.front.leave_file import import_leave_file
 from penstock.front.manager import Manager
 from penstock.journal.open import open_journal, open_reader
 from penstock.kube import annotations
@@ -144,7 +145,8 @@ class Penstock:
         setup = Setup(opening=opening, look_ms=MINUTE, teams=self.teams, queued=self.reader.queued)
         self.plane = Plane(self.journal, drivers, setup, self.clock)
         await self.plane.start()
-        self.manager = Manager(homes.values(), self.plane, self.reader, self.kept, self.elsewhere())
+        self.manager = Manager(homes.values(), self.plane, self.reader, self.elsewhere())
+        await import_leave_file(self.kept, self.manager)
         self.open = asyncio.create_task(self.manager.run())
 
     def elsewhere(self) -> list[ExecutionCluster]:

@@ -127,7 +127,7 @@ def test_two_installations_with_accounts_of_the_same_name_run_side_by_side_and_o
                 second.apply(home_job("a", gpus=8))
                 await second.shows("a", running)
                 assert [len(here.executions("lab") + here.executions("east")) for here in (first, second)] == [1, 1]
-                first.manager.leave("lab")
+                await first.manager.leave("lab")
                 for site in ("lab", "east"):
                     first.finish(site)
                 async with asyncio.timeout(LIMIT_S):

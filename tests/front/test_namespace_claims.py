@@ -99,7 +99,7 @@ async def holds(here: Penstock) -> None:
 
 
 async def leaves(here: Penstock) -> None:
-    here.manager.leave("lab")
+    await here.manager.leave("lab")
     async with asyncio.timeout(LIMIT_S):
         await here.manager.controllers["lab"].left.wait()
 

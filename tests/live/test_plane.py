@@ -441,3 +441,29 @@ async def test_keys_are_forgotten_a_day_after_their_answer(now: VirtualClock) ->
     async with world.up():
         await world.until("day 2, 09:30")
         assert at("08:00") <= journal.forgotten <= at("09:30")
+
+
+@story("09:00")
+async def test_whoever_takes_over_knows_which_home_clusters_are_being_left(clock: VirtualClock) -> None:
+    """It was kept in a file of the leader's home folder: a standby with its own took over, and accepted Jobs again."""
+    home = site("lab", front_door=True)
+    world = given(clock, home, offer("cloud"))
+    async with world.up() as plane:
+        await plane.tell(e.LeaveRequested(0, "lab", "anna"))  # as an older version recorded it
+        await plane.caught_up()
+        assert plane.view.leaving == ()
+        await plane.tell(e.LeaveRequested(0, "lab", "anna", bring_home=False))
+    async with world.up(holder="another machine") as plane:
+        assert plane.view.leaving == (("lab", False),)
+        await plane.tell(e.LeaveRequested(0, "lab", "anna", bring_home=True))
+        await world.dies()
+    async with world.up(holder="another machine") as plane:
+        assert plane.view.leaving == (("lab", True),)
+    world.facts = [fact for fact in world.facts if not isinstance(fact, e.SiteJoined) or fact.site.id != "lab"]
+    world.drivers.pop("lab")
+    async with world.up() as plane:  # it was taken out of the sites file, as `leave` says
+        assert plane.view.leaving == ()
+        assert [removed.site for removed in world.events(e.SiteRemoved)] == ["lab"]
+    world.facts.insert(0, home(0))
+    async with world.up() as plane:
+        assert plane.view.leaving == ()

@@ -1,5 +1,6 @@
 """A sites file applied to a running Penstock: all of it or nothing, while jobs run."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,11 +11,12 @@ import pytest
 from penstock.config import parse_sites
 from penstock.core.errors import BadInput
 from penstock.core.model import events as e
+from penstock.core.units import SECOND
 from penstock.drivers.driver import Work
 from penstock.journal.redecide import redecide
 from penstock.live.clock import Clock
 from penstock.live.config_facts import configured
-from penstock.live.plane import Plane
+from penstock.live.plane import NotReady, Plane
 from penstock.live.policy_changes import PolicyChanges, Stranded
 from penstock.live.site_changes import SiteChanges, SitesOutcome
 from penstock.options import Options
@@ -22,6 +24,7 @@ from penstock.site_drivers import SiteDrivers
 from tests.live.kit import Living, job, story
 from tests.live.memory import MemoryJournal
 from tests.live.virtual import VirtualClock
+from tests.stories.kit import span
 
 LAB = """currency: USD
 sites:
@@ -264,3 +267,53 @@ async def test_a_site_that_was_away_when_penstock_started_comes_back(now: Virtua
         assert done.changes == ("Site cloud is back.",)
         await world.until("09:05")
         assert list(world.state().lost_sites) == []
+
+
+@story("09:00")
+async def test_a_change_that_cannot_be_recorded_leaves_every_driver_as_it_was(
+    now: VirtualClock, tmp_path: Path
+) -> None:
+    """Drivers had the new offers before the journal did: a full disk left a site with prices, counts and nodes that no
+    decision knew of, and `apply` had said that nothing was applied."""
+    dearer = CLOUD.replace("list: 2", "list: 3").replace("name: pods", "name: pods2")
+    other = CLOUD.replace("name: cloud", "name: other")
+    async with running(now, tmp_path, LAB + CLOUD + POLICY) as here:
+        before = dict(here.world.world.offers)
+        here.world.journal.broken = "the disk is full"  # type: ignore[attr-defined]  # a journal in memory
+        with pytest.raises(NotReady, match="the disk is full"):
+            await here.apply(LAB + dearer + other + POLICY)
+        assert set(here.world.world.offers) - set(before) == {"other/pods"}  # a stage knows what was ever tried there
+        assert list(here.plane.drivers) == ["lab", "cloud"]
+        here.world.journal.broken = ""  # type: ignore[attr-defined]  # as above
+        await here.world.until("09:05")
+        assert (await here.apply(LAB + dearer + other + POLICY))[0]
+        assert "cloud/pods2" in here.world.world.offers
+        assert list(here.plane.drivers) == ["lab", "cloud", "other"]
+
+
+class Meanwhile(SiteChanges):
+    """A job comes and starts while the new site is being opened."""
+
+    async def _open(self, *args: Any) -> Any:
+        await self.plane.submit(job(8, run="10h"), Work(()))
+        await asyncio.sleep(span("10m") / SECOND)
+        return await super()._open(*args)
+
+
+@story("09:00")
+async def test_a_site_where_a_job_started_meanwhile_stays_and_the_rest_is_said_to_be_applied(
+    now: VirtualClock, tmp_path: Path
+) -> None:
+    """The answer was 422, which says that nothing was applied, after everything else had been."""
+    other = CLOUD.replace("name: cloud", "name: other")
+    async with running(now, tmp_path, LAB + CLOUD + POLICY) as here:
+        await here.plane.submit(job(8, run="10h"), Work(()))
+        await here.world.until("09:10")
+        changes = Meanwhile(here.plane, here.changes.policies, here.changes.drivers)
+        done = await changes.apply((LAB + other + POLICY).encode(), "etc/sites.yaml")
+        assert done.changes == (
+            "Site cloud stays: a job started there meanwhile. Apply the file again when it has ended.",
+            "Site other was added, with 1 offer.",
+        )
+        assert (done.changed, list(here.plane.drivers)) == (True, ["lab", "cloud", "other"])
+        assert "cloud" in here.world.state().sites

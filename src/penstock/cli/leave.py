@@ -10,6 +10,7 @@ from penstock.core.errors import BadInput
 from penstock.formatting import count
 
 LOOK_SECONDS: Final = 1.0
+LOST_SECONDS: Final = 60.0  #: a cluster that does not answer is waited for so long
 SHOWN: Final = 3  #: of what is still there
 
 
@@ -20,7 +21,7 @@ SHOWN: Final = 3  #: of what is still there
 @click.option("--bring-home", is_flag=True, help="First move jobs with checkpoints back to their home cluster.")
 @click.option("--detach", is_flag=True, help="Do not wait for running jobs.")
 @talks
-def command(client: Client, clusters: tuple[str, ...], bring_home: bool, detach: bool, as_json: bool) -> None:
+def command(client: Client, clusters: tuple[str, ...], bring_home: bool, detach: bool, as_json: bool) -> int:
     """Uninstall from clusters: return every Job to Kubernetes and remove all traces."""
     sites = _sites(client, clusters)
     for site in sites:
@@ -30,9 +31,10 @@ def command(client: Client, clusters: tuple[str, ...], bring_home: bool, detach:
         from penstock.cli.terminal import print_json
 
         print_json(places)
-        return
-    for place in places:
-        click.echo(_says(place))
+    else:
+        for place in places:
+            click.echo(_says(place))
+    return 0 if detach or all(place["left"] for place in places) else 1
 
 
 def _sites(client: Client, wanted: tuple[str, ...]) -> list[str]:
@@ -53,14 +55,20 @@ def _places(client: Client, sites: list[str]) -> list[dict[str, Any]]:
 
 
 def _wait(client: Client, sites: list[str]) -> list[dict[str, Any]]:
-    shown: dict[str, str] = {}
+    """Until each is left, or does not answer for a minute while nothing else remains to be done."""
+    shown, lost_since = dict[str, str](), dict[str, float]()
     while True:
-        places = _places(client, sites)
+        places, now = _places(client, sites), time.monotonic()
         for place in places:
-            if not place["left"] and shown.get(place["site"]) != _says(place):
-                shown[place["site"]] = _says(place)
+            site = place["site"]
+            if not place["left"] and shown.get(site) != _says(place):
+                shown[site] = _says(place)
                 click.echo(_says(place), err=True)
-        if all(place["left"] for place in places):
+            if place["unreached"]:
+                lost_since.setdefault(site, now)
+            else:
+                lost_since.pop(site, None)
+        if all(place["left"] or now - lost_since.get(place["site"], now) >= LOST_SECONDS for place in places):
             return places
         time.sleep(LOOK_SECONDS)
 
@@ -70,6 +78,11 @@ def _says(place: dict[str, Any]) -> str:
     if place["left"]:
         listed = "its Jobs, pods, ConfigMaps, Leases and rented nodes were listed"
         return f"{site}: nothing of Penstock is left there ({listed}). Take it out of the sites file."
+    if place["unreached"]:
+        return (
+            f"{site}: cannot be left yet, because it does not answer: {place['unreached']}. Penstock goes on as soon as"
+            " it answers; if it is gone for good, take it out of the sites file."
+        )
     if place.get("jobs"):
         jobs = count(place["jobs"], "Job")
         return f"{site}: {jobs} still to return to Kubernetes; running ones are followed to their end."

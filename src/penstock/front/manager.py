@@ -1,11 +1,11 @@
 """Runs the controllers of all home clusters and the one follower of the journal. `wiring` starts it after the plane."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import lru_cache
-from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
+from penstock.core.model.events import LeaveRequested
 from penstock.front.home_cluster import ExecutionCluster
 from penstock.front.home_jobs import HomeJobs
 from penstock.front.job_controller import JobController
@@ -17,8 +17,9 @@ from penstock.front.uninstall.sweep import ClusterSweep
 from penstock.journal.journal import Reader
 from penstock.live.plane import Plane
 
-BRING_HOME: Final = "bring-home"  #: the word for it in the file of clusters that we are leaving
 LATER_SECONDS: Final = 2.0
+Blobs: TypeAlias = Mapping[str, bytes]
+Sweeps: TypeAlias = list[tuple[ClusterSweep, "asyncio.Task[None]"]]
 
 
 class Manager:
@@ -27,14 +28,11 @@ class Manager:
         homes: Iterable[HomeJobs],
         plane: Plane,
         reader: Reader,
-        kept: Path | None = None,
         others: Iterable[ExecutionCluster] = (),
         kueues: Iterable[KueueWorkloads] = (),
     ) -> None:
-        """`kept`: the file that lists the clusters we are leaving, so that a restart does not accept their Jobs again.
-        `others`: execution clusters that are no home. `kueues`: whose Workloads are governed.
-        """
-        self.plane, self.reader, self.kept = plane, reader, kept
+        """`others`: execution clusters that are no home. `kueues`: whose Workloads are governed."""
+        self.plane, self.reader = plane, reader
         self.homes = {home.site: home for home in homes}
         governed = {kueue.name: kueue for kueue in kueues}
         followed: dict[str, FollowedHome] = {**self.homes, **governed}
@@ -44,18 +42,24 @@ class Manager:
             site: JobController(home, plane, reader, self.follower) for site, home in self.homes.items()
         }
         self.elsewhere: dict[str, ClusterSweep] = {}
+        self.sweeping: dict[str, list[asyncio.Task[None]]] = {}  #: by site, while we leave
+        self.taking: dict[str, Sweeps] = {}  #: by home: from which clusters its execution Jobs are taken
         for other in others:
             self.add(other)
         self.bringing: dict[str, asyncio.Event] = {site: asyncio.Event() for site in self.controllers}
-        self.parted = {
-            site: asyncio.Event() for site in self.controllers
-        }  #: set when no cluster has anything of this home's Jobs
-        for site, how in self._leaving().items():
-            self._begin_to_leave(site, how)
+        #: Set when no cluster that answers has anything of this home's Jobs.
+        self.parted = {site: asyncio.Event() for site in self.controllers}
+        for site, bring_home in self._recorded().items():
+            self._begin_to_leave(site, bring_home)
 
     def add(self, other: ExecutionCluster) -> None:
         """Another execution cluster that is no home."""
         self.elsewhere[other.site] = ClusterSweep(other.site, other.cluster, other.namespaces, self.plane.installation)
+
+    def forget(self, site: str) -> None:
+        """An execution cluster that was removed: nobody waits for it any more."""
+        self.elsewhere.pop(site, None)
+        self._end_sweeps(site)
 
     async def keep_open(self) -> None:
         """Run until cancelled, and restart after a bug. An error in here never reaches the plane or running jobs."""
@@ -78,29 +82,41 @@ class Manager:
                 tasks.create_task(self._bring_home(controller))
                 tasks.create_task(self._leave_elsewhere(controller))
             tasks.create_task(self._leave_all())
+            tasks.create_task(self._end_with_us())
 
     # --- leaving ------------------------------------------------------------------------------------------------------
 
-    def leave(self, site: str, bring_home: bool = False) -> None:
-        """Give every Job of this cluster back. The request is on disk before anything happens, so a restart continues
-        it.
+    async def leave(
+        self, site: str, bring_home: bool = False, *, by: str = "", details: str = "", blobs: Blobs | None = None
+    ) -> None:
+        """Give every Job of this cluster back. The journal has the request before anything happens, so that whoever
+        leads next continues it.
         """
-        how = BRING_HOME if bring_home else ""
-        if self.kept is not None:
-            lines = [f"{left} {how_left}".strip() for left, how_left in {**self._leaving(), site: how}.items()]
-            self.kept.write_text("\n".join(lines) + "\n", "utf-8")
-        self._begin_to_leave(site, how)
+        await self.plane.tell(LeaveRequested(0, site, by, details, bring_home), blobs=blobs)
+        self._begin_to_leave(site, bring_home)
 
-    def _begin_to_leave(self, site: str, how: str) -> None:
+    def _begin_to_leave(self, site: str, bring_home: bool) -> None:
         self.controllers[site].leaving.set()
-        if how == BRING_HOME:
+        if bring_home:
             self.bringing[site].set()
 
-    def _leaving(self) -> dict[str, str]:
-        if self.kept is None or not self.kept.exists():
-            return {}
-        entries = [line.partition(" ") for line in self.kept.read_text("utf-8").splitlines()]
-        return {site: how for site, _, how in entries if site in self.controllers}
+    def has_left(self, site: str) -> bool:
+        """True if no cluster has anything of this home's Jobs."""
+        return self.parted[site].is_set() and all(task.done() for _, task in self.taking.get(site, []))
+
+    def unreached(self, site: str) -> str:
+        """What keeps this home from being left, if it does not answer; empty if all do."""
+        waits = [(self.controllers[site].sweep, None), *self.taking.get(site, [])]
+        why = [
+            f"{sweep.site}: {sweep.unreached}"
+            for sweep, task in waits
+            if sweep.unreached and (task is None or not task.done())
+        ]
+        return "; ".join([*filter(None, [self.homes[site].trouble]), *why])
+
+    def _recorded(self) -> Mapping[str, bool]:
+        """Home clusters that are being left, as the journal has it."""
+        return {site: home for site, home in self.plane.view.leaving if site in self.controllers}
 
     async def _bring_home(self, controller: JobController) -> None:
         await self.bringing[controller.site].wait()
@@ -110,10 +126,37 @@ class Manager:
         """Once this home's Jobs are given back: delete their execution Jobs in all other clusters."""
         await controller.left.wait()
         others = [other.sweep for other in self.controllers.values() if other is not controller]
-        await asyncio.gather(
-            *(sweep.take(self._made_for(controller.site)) for sweep in (*others, *self.elsewhere.values()))
-        )
+        mine = self._made_for(controller.site)
+        taking = self._begin_all([*others, *self.elsewhere.values()], lambda sweep: sweep.take(mine))
+        self.taking[controller.site] = taking
+        await self._settled(taking)
         self.parted[controller.site].set()
+
+    def _begin_all(
+        self, sweeps: Iterable[ClusterSweep], how: Callable[[ClusterSweep], Coroutine[Any, Any, None]]
+    ) -> Sweeps:
+        tasks = [(sweep, asyncio.create_task(how(sweep))) for sweep in sweeps]
+        for sweep, task in tasks:
+            self.sweeping.setdefault(sweep.site, []).append(task)
+        return tasks
+
+    async def _settled(self, sweeps: Sweeps) -> None:
+        """Returns when each has ended; one whose cluster is out of reach goes on by itself."""
+        await asyncio.gather(*(sweep.settled(task) for sweep, task in sweeps))
+        for _, task in sweeps:
+            if task.done() and not task.cancelled():
+                task.result()
+
+    def _end_sweeps(self, site: str) -> None:
+        for task in self.sweeping.pop(site, []):
+            task.cancel()
+
+    async def _end_with_us(self) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            for site in list(self.sweeping):
+                self._end_sweeps(site)
 
     def _made_for(self, site: str) -> Callable[[str], bool]:
         @lru_cache(10_000)
@@ -127,7 +170,9 @@ class Manager:
         """Once every home is left: sweep the execution clusters, too."""
         for parted in self.parted.values():
             await parted.wait()
-        await asyncio.gather(*(sweep.part() for sweep in self.elsewhere.values()))
+        for site in self.elsewhere:
+            self._end_sweeps(site)  # what follows takes all of it
+        await self._settled(self._begin_all(self.elsewhere.values(), ClusterSweep.part))
 
 
 def _words(error: Exception) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
+from penstock.core.fold.sites import count_at
 from penstock.core.fold.state import State
 from penstock.core.model import events as e
 from penstock.core.model.events import Fact
@@ -68,7 +69,9 @@ def policy_of(file: "SitesFile") -> Policy:
 def news(
     state: State, configured: Sequence[Fact], sites: Iterable[str], *, accept_raised_caps: bool = False
 ) -> list[Fact]:
-    """The facts that are new. A recorded site without a driver is unreachable."""
+    """The facts that are new. A recorded site without a driver is unreachable; one that we were told to leave, and
+    that has nothing of ours, is removed.
+    """
     new = [fact for fact in configured if not _is_file_cap(fact) and not known(state, fact)]
     return [
         *_cap_news(state, configured, accept_raised_caps),
@@ -180,5 +183,7 @@ def known(state: State, fact: Fact) -> bool:
 def _unreachable(state: State, configured: Sequence[Fact], sites: set[str]) -> Iterator[Fact]:
     joining = [fact.site.id for fact in configured if isinstance(fact, e.SiteJoined)]
     for site in dict.fromkeys((*state.sites, *joining)):
-        if site not in sites and site not in state.lost_sites:
+        if site in state.leaving and site not in joining and not count_at(state, site):
+            yield e.SiteRemoved(0, site, reason="it was left")
+        elif site not in sites and site not in state.lost_sites:
             yield e.SiteLost(0, site)

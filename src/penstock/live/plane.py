@@ -298,18 +298,25 @@ class Plane:
         return await self.tell(e.JobSubmitted(0, 0, "", spec), blobs={spec.work: packed}, key=key, body=body)
 
     async def tell(
-        self, *facts: Fact, blobs: Mapping[str, bytes] | None = None, key: str = "", body: str = "", answer: str = ""
+        self,
+        *facts: Fact,
+        blobs: Mapping[str, bytes] | None = None,
+        key: str = "",
+        body: str = "",
+        answer: str = "",
+        recorded: Callable[[], None] | None = None,
     ) -> Told:
         """Record facts; returns after the durable commit. Their `at` is ignored: the loop stamps them.
 
         So are the `number` of a `JobSubmitted` and the `revision` of a `PolicySet`. A `JobSubmitted` without a `job`
-        is given an id, which is the answer if no other is given. `blobs`: by SHA-256 in hex.
+        is given an id, which is the answer if no other is given. `blobs`: by SHA-256 in hex. `recorded` is called
+        between the commit and the actions that follow from it.
         """
         if self._trouble:
             raise NotReady(self._trouble)
         if self._is_short_of_disk and any(isinstance(fact, e.JobSubmitted) for fact in facts):
             raise NotReady(DISK_FULL)
-        return await self._inbox.ask(Ask(facts, tuple((blobs or {}).items()), key, body, answer))
+        return await self._inbox.ask(Ask(facts, tuple((blobs or {}).items()), key, body, answer, recorded))
 
     async def caught_up(self) -> None:
         """Returns once the view has all that is recorded now, so that who was answered sees it. The view follows the
@@ -430,6 +437,9 @@ class Plane:
 
     async def _act(self, taken: Taken, asks: list[Waiting]) -> None:
         """The row is durable: dispatch its actions and answer its requests."""
+        for (ask, _), answer in zip(asks, taken.answers, strict=True):
+            if ask.recorded is not None and isinstance(answer, Told):
+                ask.recorded()
         self._dispatch(taken.orders)
         for (_, future), answer in zip(asks, taken.answers, strict=True):
             if future.done():  # the caller was cancelled

@@ -7,7 +7,7 @@ rebuilt from the journal before the next call. A fact that raises twice, or whos
 or text that its database does not take), is quarantined by an event, so that one bad job never stops the plane.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -83,6 +83,7 @@ class Ask:
     key: str = ""
     body: str = ""
     answer: str = ""
+    recorded: Callable[[], None] | None = None  # called when the row is durable, before anything is done because of it
 
 
 @value

@@ -27,7 +27,7 @@ from penstock.drivers.driver import Driver, Refused
 from penstock.formatting import money
 from penstock.journal.journal import Fenced
 from penstock.live import config_facts
-from penstock.live.plane import NotReady, Plane
+from penstock.live.plane import NotReady, Plane, Quarantined
 from penstock.live.policy_changes import (
     LOOK_SECONDS,
     MOST_BYTES,
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from penstock.config import SitesFile
 
 MOST_NAMED: Final = 20  #: jobs of a site that cannot be removed
+REMOVED: Final = "Site {} was removed."
+STAYS: Final = "Site {} stays: a job started there meanwhile. Apply the file again when it has ended."
 
 
 class Drivers(Protocol):
@@ -50,13 +52,13 @@ class Drivers(Protocol):
     def make(self, file: "SitesFile", site: Site) -> Driver: ...
 
     def use(self, file: "SitesFile", site: Site) -> None:
-        """What a site that has a driver offers from now on. Before the journal has it: a start may follow at once."""
+        """What a site that has a driver offers from now on. The journal has it; a start may follow at once."""
 
-    def recorded(self, site: str) -> None:
-        """The journal has what it offers: it may say what there is of it."""
+    def joined(self, file: "SitesFile", site: Site) -> None:
+        """The journal has this new site."""
 
     def forget(self, site: str) -> None:
-        """Its driver is closed."""
+        """Its driver is closed: it was removed, or never joined."""
 
     def needs_restart(self, before: "SitesFile", after: "SitesFile") -> list[str]:
         """What a running Penstock cannot take over."""
@@ -118,25 +120,37 @@ class SiteChanges:
             if change.stranded and not strand:
                 return SitesOutcome(False, (), change.stranded, (), asks(change.stranded))
             facts = tuple(_by(fact, by, reason, details) for fact in change.facts)
-            joins = await self._open(file, change.joined)
-            for site in change.changed:
-                self.drivers.use(file, site)
-            try:
-                if facts:
-                    await self.plane.tell(*facts, blobs=blobs)
-            except BaseException:
-                await self._close([site.id for site in change.joined])
-                raise
-            for join in joins:
-                join()
-            for site in change.changed:
-                self.drivers.recorded(site.id)
+            await self._record(file, change, facts, blobs)
             self.policies.sites, self.applied = base, hashlib.sha256(raw).hexdigest()
             await self.plane.configure(configured, file.teams, file.data_teams)
-            await self._close_removed(change)
+            change = await self._close_removed(change)
             raised, _ = await self.plane.consider(lambda state, _: raised_by(state, configured))
             changed = bool(change.says or facts)
             return SitesOutcome(changed, change.says, change.stranded, raised, _says(name, change))
+
+    async def _record(
+        self, file: "SitesFile", change: _Change, facts: tuple[e.Fact, ...], blobs: Mapping[str, bytes] | None
+    ) -> None:
+        """First the journal, then the drivers, then what the engine starts there: a change that is not recorded leaves
+        every driver as it was.
+        """
+        joins = await self._open(file, change.joined)
+
+        def recorded() -> None:
+            for site in change.changed:
+                self.drivers.use(file, site)
+            for site, join in zip(change.joined, joins, strict=True):
+                self.drivers.joined(file, site)
+                join()
+
+        try:
+            if facts:
+                await self.plane.tell(*facts, blobs=blobs, recorded=recorded)
+            else:  # sites that were away and are back: the journal has them
+                recorded()
+        except (NotReady, Quarantined):  # nothing of it was recorded
+            await self._close([site.id for site in change.joined])
+            raise
 
     def _read(self, raw: bytes, name: str) -> "tuple[SitesFile, SitesFile]":
         """The file, and the file as the policy in force makes it."""
@@ -165,13 +179,12 @@ class SiteChanges:
                 raise
         return joins
 
-    async def _close_removed(self, change: _Change) -> None:
-        still_used = await self.plane.consider(
-            lambda state, _: [name for name in change.removed if name in state.sites]
-        )
-        await self._close([name for name in change.removed if name not in still_used])
-        if still_used:
-            raise BadInput(f"A job started at {', '.join(still_used)} meanwhile, so it stays; all else is applied.")
+    async def _close_removed(self, change: _Change) -> _Change:
+        """What was applied: a site at which a job started meanwhile stays, and the change says so."""
+        stays = await self.plane.consider(lambda state, _: [name for name in change.removed if name in state.sites])
+        await self._close([name for name in change.removed if name not in stays])
+        said = {REMOVED.format(name): STAYS.format(name) for name in stays}
+        return replace(change, says=tuple(said.get(words, words) for words in change.says))
 
     async def _close(self, sites: list[str]) -> None:
         for site in sites:
@@ -299,7 +312,7 @@ def _says(name: str, change: _Change) -> str:
 
 def _sentences(state: State, gone: list[e.SiteRemoved], news: list[e.Fact]) -> Iterator[str]:
     for site in gone:
-        yield f"Site {site.site} was removed."
+        yield REMOVED.format(site.site)
     for fact in news:
         match fact:
             case e.SiteJoined(site=after):

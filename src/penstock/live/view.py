@@ -110,6 +110,7 @@ class View:
     raises: tuple[CapRaiseAsked, ...] = ()  # higher caps that somebody asks for
     caps: tuple[tuple[str, Money | None, Money | None], ...] = ()  # scope, per month, per hour
     exposed: tuple[ExposureShare, ...] = ()  # what `exposure` is made of
+    leaving: tuple[tuple[str, bool], ...] = ()  # home clusters that get their Jobs back; True: bring home what is away
 
 
 def picture(state: State, alarms: tuple[Alarm, ...]) -> View:
@@ -140,6 +141,7 @@ def picture(state: State, alarms: tuple[Alarm, ...]) -> View:
             if not scope.startswith("job:")
         ),
         exposed=_exposed(state),
+        leaving=tuple(state.leaving.items()),
     )
 
 

@@ -317,6 +317,7 @@ class FrontDoor(Shape):
     leaving: bool
     left: bool = Field(description="Nothing of ours is there any more, nor anywhere else for its Jobs.")
     remains: list[str] = Field(description="While we leave: what of ours is still there.")
+    unreached: str = Field(default="", description="While we leave: what does not answer, and why.")
 
 
 class LeftCluster(Shape):
@@ -325,6 +326,7 @@ class LeftCluster(Shape):
     site: str
     left: bool = Field(description="Nothing of ours is there any more.")
     remains: list[str] = Field(description="What of ours is still there.")
+    unreached: str = Field(default="", description="Why it does not answer.")
 
 
 class FrontDoors(Shape):

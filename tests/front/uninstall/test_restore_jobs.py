@@ -61,7 +61,7 @@ def test_what_waits_becomes_an_ordinary_job_and_what_runs_is_shown_to_its_end(
             await here.shows("a", running)
             here.apply(lasting("b"))
             first = await here.shows("b", waiting)
-            here.manager.leave("lab")
+            await here.manager.leave("lab")
             job = await here.shows(
                 "b", lambda shown: complete(shown) and shown["metadata"]["uid"] != first["metadata"]["uid"]
             )
@@ -102,7 +102,7 @@ def test_what_runs_elsewhere_ends_there_and_then_no_cluster_bears_a_mark_of_ours
             here.apply(home_job("c", gpus=1, pod={"volumes": [SCRATCH]}))
             first = await here.shows("c", waiting)
             assert "penstock" in marks_in(here, "east")
-            here.manager.leave("lab")
+            await here.manager.leave("lab")
             for site in ("lab", "east"):
                 here.finish(site)
             await here.shows(
@@ -123,7 +123,7 @@ def test_what_keeps_checkpoints_is_brought_home_and_shown_to_its_end(clustered: 
             await here.shows("a", running)
             here.apply(home_job("b", annotations={"checkpoint-every": "1s", "run-time": "4h"}))
             assert binding(await here.shows("b", running))["site"] == "east"
-            here.manager.leave("lab", bring_home=True)
+            await here.manager.leave("lab", bring_home=True)
             here.finish("lab")
             await here.starts("j1", "lab")
             assert binding(await here.shows("b", running))["site"] == "lab"
@@ -144,7 +144,7 @@ def test_what_is_still_there_is_named(clustered: Callable[..., Clustered]) -> No
         async with clustered() as here:
             accepted = await here.plane.submit(JobSpec(8, user="ada"), Work((), image="x"))
             await here.ends(accepted.answer, "placed")
-            here.manager.leave("lab")
+            await here.manager.leave("lab")
             controller = here.manager.controllers["lab"]
             async with asyncio.timeout(LIMIT_S):
                 while not controller.sweep.remains:
@@ -169,7 +169,7 @@ def test_one_that_comes_while_we_leave_is_an_ordinary_job_too(penstock: Callable
         async with penstock() as here:
             here.apply(home_job("a"))
             await here.shows("a", running)
-            here.manager.leave("lab")
+            await here.manager.leave("lab")
             here.apply(lasting("late"))
             job = await here.shows("late", complete)
             assert annotations.QUEUE not in (job["metadata"].get("labels") or {})

@@ -44,6 +44,7 @@ from penstock.core.fold.queue import (
 from penstock.core.fold.runtimes import ESTIMATORS
 from penstock.core.fold.sites import (
     guarantee_changed,
+    leave_requested,
     node_gone,
     node_lost,
     node_notice,
@@ -270,7 +271,7 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.LeaseCalledBack: money.lease_called_back,
     e.LeaseRenewed: money.lease_renewed,
     e.LeaseShortened: money.lease_shortened,
-    e.LeaveRequested: audited,
+    e.LeaveRequested: leave_requested,
     e.LogRead: audited,
     e.Metered: money.metered,
     e.MoveRequested: move_requested,

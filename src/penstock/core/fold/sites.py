@@ -28,6 +28,8 @@ def site_joined(state: State, event: e.SiteJoined) -> None:
     site = event.site
     before = state.sites.get(site.id)
     state.sites[site.id] = site
+    if not site.front_door:
+        state.leaving.pop(site.id, None)
     if site.cluster is not None:
         known = before.cluster.offer if before is not None and before.cluster is not None else None
         _note_watchman(state, known, site.cluster.offer)
@@ -84,6 +86,7 @@ def site_removed(state: State, event: e.SiteRemoved) -> None:
     judge_anew(state)  # first: nodes there may be reserved for a job
     del state.sites[event.site]
     state.lost_sites.pop(event.site, None)
+    state.leaving.pop(event.site, None)
     for name in [n for n in (*state.offers, *state.pools, *state.unproved, *state.closed) if site_of(n) == event.site]:
         state.offers.pop(name, None)
         state.pools.pop(name, None)
@@ -99,6 +102,11 @@ def site_removed(state: State, event: e.SiteRemoved) -> None:
     if not state.offers:  # without offers nothing is judged: what the last verdicts allowed is not there
         for shape in state.shape_list:
             shape.standing, shape.rented, shape.excluded = (), (), ()
+
+
+def leave_requested(state: State, event: e.LeaveRequested) -> None:
+    if event.bring_home is not None:
+        state.leaving[event.site] = event.bring_home or state.leaving.get(event.site, False)
 
 
 def count_at(state: State, site: str) -> int:

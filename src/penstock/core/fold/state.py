@@ -337,11 +337,11 @@ class State:
         "aim", "alarms", "approvals", "at", "at_once", "attempts", "away", "bills", "busy_since", "changes",
         "class_heights", "class_rules", "class_stops", "closed", "clusters", "data", "delay_costs", "demand", "egress",
         "ended", "followers", "gated", "governed", "history", "hours", "idle", "in_use", "jobs", "lane_of", "lanes",
-        "ledger", "line", "losses", "lost_sites", "newest", "nodes", "numbered", "offers", "on_demand", "on_node",
-        "owed", "paused", "policy", "pools", "probing", "promised", "raises", "refusals", "renewals", "replicas",
-        "reserved", "retries", "revision", "run_ends", "seats", "seq", "shape_list", "shapes", "short", "sites",
-        "stale_shapes", "starts", "steps", "suspended", "team_rules", "team_shares", "timers", "touched", "unproved",
-        "uses", "value_per_hour", "waiting", "warm", "yielding",
+        "leaving", "ledger", "line", "losses", "lost_sites", "newest", "nodes", "numbered", "offers", "on_demand",
+        "on_node", "owed", "paused", "policy", "pools", "probing", "promised", "raises", "refusals", "renewals",
+        "replicas", "reserved", "retries", "revision", "run_ends", "seats", "seq", "shape_list", "shapes", "short",
+        "sites", "stale_shapes", "starts", "steps", "suspended", "team_rules", "team_shares", "timers", "touched",
+        "unproved", "uses", "value_per_hour", "waiting", "warm", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -355,6 +355,9 @@ class State:
         self.value_per_hour: Money = 0  #: the cost of delay: the policy's, or as adjusted by its target
         self.aim = Aim()
         self.paused = False  #: a person paused placements
+        self.leaving: dict[
+            str, bool
+        ] = {}  #: home clusters that get their Jobs back; True: what runs elsewhere goes home
         self.suspended: dict[str, None] = {}  #: jobs that a person suspended: once their attempt is over, not queued
         self.approvals: dict[str, JobApprovals] = {}  #: by job; of few, and only under a policy that asks for them
         self.raises: dict[str, CapRaiseAsked] = {}  #: scope -> the higher cap that somebody asks for
@@ -516,6 +519,8 @@ class State:
             yield list(self.unproved)
         if self.suspended:  # older journals have none, and keep their digests
             yield list(self.suspended)
+        if self.leaving:
+            yield list(self.leaving.items())
         if self.hours or self.at_once or self.egress or self.busy_since or self.idle:
             yield (list(self.hours.items()), list(self.at_once.items()), list(self.egress.items()))
             yield (sorted(self.busy_since.items()), list(self.idle))

@@ -316,12 +316,13 @@ class ExecStarted:
 
 @value
 class LeaveRequested:
-    """A person asks that a home cluster gets its Jobs back."""
+    """A person asks that a home cluster gets its Jobs back. It holds until the site is removed, or no front door."""
 
     at: Instant
     site: str
     by: str = ""
     details: str = ""
+    bring_home: bool | None = None  # None: an older version, which kept in a file what it leaves
 
 
 @value

@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Query, Request
 
-from penstock.core.model.events import LeaveRequested
 from penstock.web import deps, schemas
-from penstock.web.deps import MayOperate, MayRead, PlaneHere
+from penstock.web.deps import MayOperate, MayRead
 from penstock.web.details import details
 from penstock.web.problems import not_found
 
@@ -23,7 +22,7 @@ async def doors(request: Request, caller: MayRead) -> schemas.FrontDoors:  # noq
     if manager is None:
         return schemas.FrontDoors(doors=[], clusters=[])
     others = [
-        schemas.LeftCluster(site=sweep.site, left=sweep.left.is_set(), remains=sweep.remains)
+        schemas.LeftCluster(site=sweep.site, left=sweep.left.is_set(), remains=sweep.remains, unreached=sweep.unreached)
         for sweep in manager.elsewhere.values()
     ]
     return schemas.FrontDoors(
@@ -35,7 +34,6 @@ async def doors(request: Request, caller: MayRead) -> schemas.FrontDoors:  # noq
 async def leave(
     site: str,
     request: Request,
-    plane: PlaneHere,
     caller: MayOperate,
     bring_home: Annotated[
         bool, Query(description="Move home first what runs elsewhere and keeps checkpoints.")
@@ -46,13 +44,17 @@ async def leave(
     if manager is None or site not in manager.controllers:
         raise not_found("front door", site)
     known = details(request)
-    await plane.tell(LeaveRequested(0, site, caller.id, known.digest), blobs=known.blobs)
-    manager.leave(site, bring_home)
+    await manager.leave(site, bring_home, by=caller.id, details=known.digest, blobs=known.blobs)
     return _shape(manager, manager.controllers[site])
 
 
 def _shape(manager: "Manager", controller: "JobController") -> schemas.FrontDoor:
-    leaving, left = controller.leaving.is_set(), manager.parted[controller.site].is_set()
+    leaving = controller.leaving.is_set()
     return schemas.FrontDoor(
-        site=controller.site, jobs=controller.jobs_here, leaving=leaving, left=left, remains=controller.sweep.remains
+        site=controller.site,
+        jobs=controller.jobs_here,
+        leaving=leaving,
+        left=manager.has_left(controller.site),
+        remains=controller.sweep.remains,
+        unreached=manager.unreached(controller.site) if leaving else "",
     )
