@@ -51,7 +51,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterGroup]:
 
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trouble, "LOOKS_SECONDS", (0.5,))
+    monkeypatch.setattr(trouble, "FIRST_LOOK_SECONDS", 0.5)
     monkeypatch.setattr(trouble, "STABLE_SECONDS", 0.5)
     monkeypatch.setattr(provisioning, "LOOK_SECONDS", (0.5,))
 

@@ -107,13 +107,14 @@ CLAIM: Final = "penstock.dev/claim"  #: on that Lease: which control plane of th
 FRONT_DOOR: Final = "penstock-front-door"  #: the Lease that says which installation accepts a namespace's home Jobs
 HOLDER: Final = "penstock.dev/holder"  #: on that Lease: machine and home folder, for people
 
+EXECUTIONS: Final = "ps-"  #: how the names of execution Jobs begin, and so those of their pods
 MOST_LETTERS: Final = 40  #: a pod's name adds its index to the Job's, and a name has 63 characters
 
 
 def execution_name(installation: str, attempt: str) -> str:
     """The name of an attempt's execution Job: deterministic, and unique for the attempt."""
     digest = sha256(f"{installation}\0{attempt}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"ps-{slug(attempt, MOST_LETTERS - 16)}-{digest}"
+    return f"{EXECUTIONS}{slug(attempt, MOST_LETTERS - 16)}-{digest}"
 
 
 def node_name(name: str) -> str:

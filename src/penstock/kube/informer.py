@@ -95,7 +95,7 @@ class Informer:
                     self._set(obj)
                 case "DELETED":
                     self._gone(obj)
-            self.version = obj["metadata"]["resourceVersion"] if obj else self.version
+            self.version = _later(self.version, obj) if obj else self.version
             self._back_in_step()
 
     def learn(self, obj: Obj) -> None:
@@ -141,6 +141,11 @@ class Informer:
 
 def key_of(obj: Obj) -> str:
     return f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
+
+
+def _later(version: str, obj: Obj) -> str:
+    """The later of the two: a watch that began without a version brings what is there in no order."""
+    return version_of(obj) if not version or int(version_of(obj)) > int(version) else version
 
 
 def is_newer(obj: Obj, than: Obj) -> bool:

@@ -57,7 +57,7 @@ ACTING: Final = (
     _rule("batch", "jobs/status", "patch"),
     _rule("", "pods", "get list watch delete"),
     _rule("", "pods/log", "get"),
-    _rule("", "events", "list"),  # why a start hangs: a volume that cannot be mounted is said nowhere else
+    _rule("", "events", "list watch"),  # why a start hangs: a volume that cannot be mounted is said nowhere else
     _rule("", "configmaps", "get list create patch delete"),
     _rule("", "services", "get list create patch delete"),  # copies of headless ones, by which pods find each other
     _rule("discovery.k8s.io", "endpointslices", "list create patch delete"),  # their pods' host names
@@ -77,7 +77,7 @@ RENTING: Final = (
     _rule("cluster.x-k8s.io", "machines", "list watch"),
     _rule("kube.cloud.ovh.com", "nodepools", "list create delete"),
     _rule("", "nodes", "patch delete"),
-    _rule("", "events", "list"),
+    _rule("", "events", "list watch"),
 )
 #: The same in namespaces where attempts run: to ask an autoscaler for all nodes of an attempt at once.
 ASKING_AT_ONCE: Final = (

@@ -146,6 +146,43 @@ async def test_where_no_kubelet_answers_few_ask_and_later_one_asks_for_all(
     await cluster.close()
 
 
+async def others_come() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@story
+async def test_where_no_kubelet_answers_few_logs_are_opened_at_a_time_and_fewer_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3,000 pods began at once: the API server had 34 requests a second that took it 12 s each, and bound no pods."""
+    monkeypatch.setattr(Kubelets, "TRIES", 60)
+    monkeypatch.setattr(pod_logs, "FIRST_RETRY_SECONDS", 0.0)
+    open_now, most, turn = 0, [0, 0], asyncio.Event()
+
+    async def answer(_: httpx2.Request) -> httpx2.Response:
+        nonlocal open_now
+        open_now += 1
+        again = len([log for log in logs if log.failed]) == len(logs)
+        most[again] = max(most[again], open_now)
+        await turn.wait()
+        await others_come()
+        open_now -= 1
+        return httpx2.Response(502, text="no such host")
+
+    cluster, kubelets = Cluster(Told(answer), "c", "n"), Kubelets()
+    logs = [PodLog(tmp_path / str(number), 1000, kubelets, lambda: None) for number in range(40)]
+    for log in logs:
+        log.follow(cluster, "pod", {"namespace": "n", "container": "main"}, BEGAN, lambda: False)
+    await others_come()
+    assert open_now == Kubelets.OPENING
+    turn.set()
+    await asyncio.wait([log.task for log in logs if log.task])
+    assert most[0] <= Kubelets.OPENING + Kubelets.RETRIED
+    assert most[1] == Kubelets.RETRIED
+    await cluster.close()
+
+
 def execution_of(tmp_path: Path, *pods: tuple[str, str, str], mode: str = "Indexed", parallelism: int = 2) -> Execution:
     """Pods by name, age and index."""
     job = {"metadata": {}, "spec": {"parallelism": parallelism, "completionMode": mode}}

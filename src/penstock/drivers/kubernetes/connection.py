@@ -15,6 +15,7 @@ from penstock.core.units import DAY, MINUTE, SECOND, Instant, Millis
 from penstock.core.values import value
 from penstock.drivers.driver import Refused, Say, Unreachable, Unstartable
 from penstock.drivers.kubernetes.cache import Execution, ExecutionCache
+from penstock.drivers.kubernetes.cluster_events import ClusterEvents
 from penstock.drivers.kubernetes.pod_logs import PodLog
 from penstock.drivers.kubernetes.tasks import TaskSet
 from penstock.kube import annotations, errors
@@ -54,6 +55,7 @@ class KubernetesSettings:
 class Connection:
     cluster: Cluster  #: from `connect` on
     executions: ExecutionCache  #: the cache, from `connect` on
+    events: ClusterEvents  #: what the cluster says of starts that hang, from `connect` on
 
     def __init__(
         self,
@@ -105,6 +107,7 @@ class Connection:
         if self.connected:
             return
         self.cluster = self.dial()
+        self.events = ClusterEvents(self.cluster, ours=annotations.EXECUTIONS)
         places = {offer.id: (offer, self.places[offer.id]) for offer in self.site.offers}
         self.executions = ExecutionCache(
             self.cluster,
@@ -120,6 +123,7 @@ class Connection:
     async def close(self) -> None:
         await self.tasks.close()
         if self.connected:
+            await self.events.close()
             await self.executions.close()
             await self.cluster.close()
 

@@ -190,7 +190,8 @@ class KubernetesDriver(BaseDriver):
         self.here.executions.check()
         seen = [_seen(execution) for execution in self.here.executions if not execution.forgotten]
         nodes = tuple([rented.node for rented in await self.capacity.list()])
-        return SiteInventory(tuple(attempt for attempt in seen if attempt is not None), nodes, self.capacity.warns())
+        warns = self.capacity.warns() or self.here.events.warns()
+        return SiteInventory(tuple(attempt for attempt in seen if attempt is not None), nodes, warns)
 
     async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:
         return await self.logs.read(attempt, after, most, rank)

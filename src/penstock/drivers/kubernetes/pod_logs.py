@@ -9,6 +9,7 @@ file, or not yet.
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -38,19 +39,30 @@ class Kubelets:
 
     TRIES: Final = 20
     AGAIN_SECONDS: Final = 600.0
+    OPENING: Final = 16  #: logs that are opened at a time: where no kubelet answers, each takes the server 12 s
+    RETRIED: Final = 2  #: of them, those that have failed before
 
     def __init__(self) -> None:
         self.failed = 0  #: consecutive failures
         self.again_at = 0.0
+        self.firsts, self.retries = asyncio.Semaphore(self.OPENING), asyncio.Semaphore(self.RETRIED)
+
+    @property
+    def answer(self) -> bool:
+        return self.failed < self.TRIES
 
     def may_ask(self) -> bool:
-        if self.failed < self.TRIES:
+        if self.answer:
             return True
         now = asyncio.get_running_loop().time()
         if now < self.again_at:
             return False
         self.again_at = now + self.AGAIN_SECONDS
         return True
+
+    def opening(self, *, again: bool) -> asyncio.Semaphore:
+        """Hold this until the log is open; reading it takes as long as its pod runs."""
+        return self.retries if again else self.firsts
 
     def note(self, answered: bool) -> None:
         self.failed = 0 if answered else self.failed + 1
@@ -116,9 +128,10 @@ class PodLog:
         self, cluster: Cluster, pod: str, where: dict[str, str], began: datetime, over: Callable[[], bool]
     ) -> None:
         wait, last_tries = FIRST_RETRY_SECONDS, LAST_TRIES
+        is_probe = not self.kubelets.answer
         while True:
             try:
-                await self._read(cluster, pod, where, began)
+                await self._read(cluster, pod, where, began, is_probe)
                 if over():
                     self._note_pod(pod)
                     return
@@ -129,16 +142,20 @@ class PodLog:
                 self.failed = True
                 self.kubelets.note(answered=False)
                 last_tries -= over()
-                if not last_tries or self.kubelets.failed >= Kubelets.TRIES:
+                if not last_tries or not self.kubelets.answer:
                     return
             await asyncio.sleep(min(wait, FIRST_RETRY_SECONDS) if over() else wait)
             wait = min(2 * wait, LAST_RETRY_SECONDS)
 
-    async def _read(self, cluster: Cluster, pod: str, where: dict[str, str], began: datetime) -> None:
+    async def _read(self, cluster: Cluster, pod: str, where: dict[str, str], began: datetime, is_probe: bool) -> None:
         upto = self._upto(pod)
         params = {"follow": "true", "timestamps": "true", "container": where["container"]}
         params |= {"sinceTime": upto} if upto else {}
-        async with cluster.log(pod, where["namespace"], params) as pieces:
+        async with AsyncExitStack() as stack:
+            async with self.kubelets.opening(again=self.failed):
+                if not (self.kubelets.answer or is_probe):  # found out while this one waited for its turn
+                    raise Unavailable("no kubelet answers")
+                pieces = await stack.enter_async_context(cluster.log(pod, where["namespace"], params))
             self.heard, self.failed = True, False
             self.kubelets.note(answered=True)
             async for lines, words in _stamped(_lines(pieces)):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from penstock.core.units import HOUR, MINUTE, Millis
-from penstock.drivers.kubernetes.cluster_events import ClusterEvent, events_about, events_of_claim
+from penstock.drivers.kubernetes.cluster_events import ClusterEvent
 from penstock.drivers.kubernetes.connection import Connection
 from penstock.drivers.kubernetes.pods import Scaling, ScalingKind
 from penstock.kube.client import Obj
@@ -27,7 +27,7 @@ SENTENCES: Final[dict[ScalingKind, str]] = {
     "limit": "the autoscaler has reached its limit",
     "impossible": "no node that the autoscaler could add would do",
 }
-ASKED_PODS: Final = 2  #: of a gang; each costs a request or two
+ASKED_PODS: Final = 2  #: of a gang: the others hear the same
 
 #: The clouds' own words for a quota: AWS, Azure, Google.
 QUOTA: Final = re.compile(
@@ -56,22 +56,22 @@ POOL_LABEL: Final = "karpenter.sh/nodepool"  #: of every node that a pool has ma
 CLAIM: Final = re.compile(r"nodeclaim/([^\s,]+)")
 
 
-async def look(here: Connection, pods: Iterable[Obj], pool: str = "") -> Scaling | None:
+def look(here: Connection, pods: Iterable[Obj], pool: str = "") -> Scaling | None:
     """What the autoscaler says of pods without a node; None: nothing, or nothing that we may read. `pool`: the NodePool
     that they must come from; empty: any.
     """
-    verdicts = [verdict for pod in list(pods)[:ASKED_PODS] if (verdict := await _look_at(here, pod, pool)) is not None]
+    verdicts = [verdict for pod in list(pods)[:ASKED_PODS] if (verdict := _look_at(here, pod, pool)) is not None]
     return min(verdicts, key=lambda verdict: WORST.index(verdict.kind), default=None)
 
 
-async def _look_at(here: Connection, pod: Obj, pool: str) -> Scaling | None:
+def _look_at(here: Connection, pod: Obj, pool: str) -> Scaling | None:
     """Karpenter says on the pod which claim is for it, and on the claim that the cloud refused it."""
-    events = await events_about(here, pod["metadata"])
+    events = here.events.about(pod["metadata"])
     on_pod = newest(events, pool)
     claim = _claim_in(events)
     if on_pod is None or on_pod.kind != "coming" or not claim:
         return on_pod
-    on_claim = newest(await events_of_claim(here, claim))
+    on_claim = newest(here.events.of_claim(claim))
     return on_claim or on_pod
 
 

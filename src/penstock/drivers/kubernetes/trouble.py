@@ -2,8 +2,7 @@
 calls `note` with each change; `start` decides when to give up.
 
 Scheduler and kubelet write most of it on the pod. What they only say in Events (a volume that cannot be mounted, pods
-that a quota refuses, why an autoscaler adds no node) is read from there, and only for starts that hang: an Event costs
-a request.
+that a quota refuses, why an autoscaler adds no node) is read from there, for starts that hang.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ from penstock.core.model.types import STANDING
 from penstock.core.units import SECOND, Millis
 from penstock.drivers.kubernetes import scaling
 from penstock.drivers.kubernetes.cache import Execution
-from penstock.drivers.kubernetes.cluster_events import ClusterEvent, events_about
+from penstock.drivers.kubernetes.cluster_events import ClusterEvent
 from penstock.drivers.kubernetes.connection import Connection
 from penstock.drivers.kubernetes.execution_job import rendezvous
 from penstock.drivers.kubernetes.pods import (
@@ -32,9 +31,9 @@ from penstock.kube import annotations
 from penstock.kube.client import Obj
 
 STABLE_SECONDS: Final = 2.0  #: trouble that passes sooner is not worth a word
-#: Between looks at the Events; the last one again and again. One is after 42 s: cluster-autoscaler lets pods with GPUs
-#: wait for 30 s, and looks every 10 s.
-LOOKS_SECONDS: Final = (4.0, 8.0, 16.0, 14.0, 30.0)
+FIRST_LOOK_SECONDS: Final = 4.0  #: at the Events; then again with each look at the trouble
+#: Warnings that come with pods which start all the same.
+HARMLESS: Final = ("MissingClusterDNS", "DNSConfigForming", "FailedToRetrieveImagePullSecret")
 MOST_TOLD: Final = 20  #: reports of one attempt
 NO_PODS: Final = Trouble("pods", "the cluster makes no pod for it; a quota or a rule may be in the way")
 UNNOTICED: Final = Trouble(
@@ -78,14 +77,14 @@ class TroubleReporter:
         return replace(trouble, words=f"{execution.scaling.words}; {trouble.words}", scaling=execution.scaling.kind)
 
     async def _follow(self, execution: Execution) -> None:
-        """Until it starts or ends: read Events where only they know, and tell what lasts."""
-        waits, reports, looks = list(LOOKS_SECONDS), 0, 0.0
+        """Until it starts or ends: look at Events where only they know, and tell what lasts."""
+        self.here.events.follow(execution.namespace)
+        reports, hangs_s = 0, 0.0
         while self._hangs(execution) and reports < MOST_TOLD:
             await asyncio.sleep(STABLE_SECONDS)
-            looks += STABLE_SECONDS
-            if looks >= waits[0]:
-                looks, waits = 0.0, waits[1:] or waits
-                await self._ask_events(execution)
+            hangs_s += STABLE_SECONDS
+            if hangs_s >= FIRST_LOOK_SECONDS:
+                self._look_at_events(execution)
             reports += self._tell(execution)
 
     def _hangs(self, execution: Execution) -> bool:
@@ -94,18 +93,19 @@ class TroubleReporter:
         creating = any(map(is_being_created, execution.pods.values()))
         return known and not over and (execution.trouble is not None or creating)
 
-    async def _ask_events(self, execution: Execution) -> None:
+    def _look_at_events(self, execution: Execution) -> None:
         """Look for what neither the Job nor its pods say: the newest Event, if it is a warning."""
         pods = list(execution.pods.values())
         if self._waits_for_nodes(execution):
-            await self._ask_autoscaler(execution, pods)
+            self._look_at_autoscaler(execution, pods)
         stuck = next((pod for pod in pods if is_being_created(pod)), None)
         if stuck is None and pods:
             return
-        events = await events_about(self.here, (stuck or execution.job)["metadata"])
+        about = self.here.events.about((stuck or execution.job)["metadata"])
+        events = [event for event in about if event.reason not in HARMLESS]
         newest = events[-1] if events and events[-1].is_warning else None
-        execution.event = None if newest is None else _trouble_in(newest, stuck)
-        if execution.trouble is None or execution.trouble.kind == "pods" or execution.event is not None:
+        before, execution.event = execution.event, None if newest is None else _trouble_in(newest, stuck)
+        if execution.event != before or execution.trouble is None or execution.trouble.kind == "pods":
             self.note(execution, list(execution.pods.values()))
             execution.news.set()
 
@@ -114,11 +114,11 @@ class TroubleReporter:
         offer, trouble = self.here.offers.get(annotation_of(execution.job, annotations.OFFER)), execution.trouble
         return trouble is not None and trouble.kind == "room" and offer is not None and offer.term not in STANDING
 
-    async def _ask_autoscaler(self, execution: Execution, pods: list[Obj]) -> None:
+    def _look_at_autoscaler(self, execution: Execution, pods: list[Obj]) -> None:
         """Its newest word counts; where it says nothing more, what it said before."""
         waiting = [pod for pod in pods if is_active(pod) and not node_of(pod)]
         place = self.here.places[annotation_of(execution.job, annotations.OFFER)]
-        verdict = await scaling.look(self.here, waiting, dict(place.selector).get(scaling.POOL_LABEL, ""))
+        verdict = scaling.look(self.here, waiting, dict(place.selector).get(scaling.POOL_LABEL, ""))
         if verdict is None or not self._waits_for_nodes(execution):
             return
         if execution.scaling is None or execution.scaling.kind != verdict.kind:
@@ -146,7 +146,7 @@ class TroubleReporter:
             return offer.start_ms + int(STABLE_SECONDS * SECOND)
         if unnoticed_ms := scheduler_ms(trouble):
             return unnoticed_ms
-        return int((LOOKS_SECONDS[0] if trouble is NO_PODS else STABLE_SECONDS / 2) * SECOND)
+        return int((FIRST_LOOK_SECONDS if trouble is NO_PODS else STABLE_SECONDS / 2) * SECOND)
 
 
 def scheduler_ms(trouble: Trouble | None) -> Millis:
