@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from penstock.devcluster.external import ExternalCluster
 from tests import bare
 from tests.conftest import ROOT
 
@@ -105,3 +106,15 @@ def _usual() -> list[str]:
     """The PATH without folders of a virtual environment: no Penstock of ours is found there."""
     mine = Path(sys.prefix)
     return [folder for folder in os.get_exec_path() if folder and not Path(folder).is_relative_to(mine)]
+
+
+#: What comes and goes by itself.
+FLEETING: Final = ("events", "leases.coordination.k8s.io", "pods.metrics.k8s.io", "componentstatuses")
+
+
+def everything_in(cluster: ExternalCluster) -> set[tuple[str, str, str]]:
+    """Kind, namespace and name of every object, but for pods' own traces."""
+    kinds = cluster.kubectl("api-resources", "--verbs=list", "-o", "name").split()
+    asked = ",".join(kind for kind in kinds if not kind.startswith(FLEETING))
+    items = cluster.get(asked, "--all-namespaces")["items"]
+    return {(item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]) for item in items}

@@ -74,10 +74,15 @@ def test_a_proxy_that_only_the_kubeconfig_names_is_told(tmp_path: Path, capsys: 
 def test_print_changes_nothing_and_prints_what_manifests_prints_and_the_right_to_renew(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """And no namespace: docs/install.md said to pipe it to `kubectl delete`, which deleted `vision` with all Jobs."""
     assert main(["connect", "nowhere", "--home", "--also", "vision", "--print"]) == 0
-    objects = list(yaml.safe_load_all(capsys.readouterr().out))
-    assert [item["metadata"]["name"] for item in objects if item["kind"] == "Namespace"] == ["penstock", "vision"]
-    rights = [item for item in objects if item["kind"] != "Namespace"]
+    captured = capsys.readouterr()
+    rights = list(yaml.safe_load_all(captured.out))
+    assert "Namespace" not in {item["kind"] for item in rights}
+    assert [line.rpartition(": ")[2] for line in captured.err.splitlines()] == [
+        "kubectl create namespace penstock",
+        "kubectl create namespace vision",
+    ]
     assert rights[:-2] == manifests.rbac("home", "penstock", "penstock", ["vision"])
     assert main(["connect", "nowhere", "--rent", "--print"]) == 0
     renting = [item for item in yaml.safe_load_all(capsys.readouterr().out) if item["kind"] != "Namespace"]

@@ -87,7 +87,7 @@ def test_what_waits_really_runs_what_runs_is_shown_to_its_end_what_is_away_comes
         for name in ("at-home", "away", "waiting"):
             setting.waits(name, "condition=Complete")
         stdout, trouble = leave.communicate(timeout=LIMIT_S)
-    assert (leave.returncode, stdout.count("nothing of Penstock is left there")) == (0, 2), stdout + trouble
+    assert (leave.returncode, stdout.count("of Penstock is left there")) == (0, 2), stdout + trouble
 
     assert "ran by itself" in setting.lab.kubectl("-n", setting.namespace, "logs", "job/waiting")
     assert [marks_in(cluster, setting.namespace) for cluster in (setting.lab, setting.east)] == [[], []]

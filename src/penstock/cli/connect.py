@@ -129,8 +129,13 @@ def _merge(file: Path, block: str, name: str) -> str:
 
 
 def _print(objects: list[dict[str, Any]], as_json: bool) -> None:
+    """No namespaces: people pipe this to `kubectl delete`, too, and their Jobs are in them."""
     import yaml
 
+    for space in [item for item in objects if item["kind"] == "Namespace"]:
+        name = space["metadata"]["name"]
+        click.echo(f"Namespace {name} must be there, and is not printed: kubectl create namespace {name}", err=True)
+    objects = [item for item in objects if item["kind"] != "Namespace"]
     if as_json:
         from penstock.cli.terminal import print_json
 

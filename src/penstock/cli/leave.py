@@ -76,8 +76,10 @@ def _wait(client: Client, sites: list[str]) -> list[dict[str, Any]]:
 def _says(place: dict[str, Any]) -> str:
     site = place["site"]
     if place["left"]:
-        listed = "its Jobs, pods, ConfigMaps, Leases and rented nodes were listed"
-        return f"{site}: nothing of Penstock is left there ({listed}). Take it out of the sites file."
+        return (
+            f"{site}: no Job, pod, ConfigMap, Lease or rented node of Penstock is left there. Take it out of the sites"
+            " file; then `penstock disconnect KUBECONFIG` removes its account, rights and admission policies."
+        )
     if place["unreached"]:
         return (
             f"{site}: cannot be left yet, because it does not answer: {place['unreached']}. Penstock goes on as soon as"

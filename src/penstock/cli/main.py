@@ -49,6 +49,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("penstock.cli.doctor", "Check this machine's Penstock and say how to fix what is wrong."),
     "kubectl": ("penstock.cli.kubectl", "Work with Kubernetes Jobs; also runs as `kubectl penstock`."),
     "connect": ("penstock.cli.connect", "Connect a cluster: make Penstock's account there and write the site."),
+    "disconnect": (
+        "penstock.cli.disconnect",
+        "Undo connect: remove account, rights and admission policies.",
+    ),
     "manifests": ("penstock.cli.manifests", "Print RBAC and admission policies for a cluster, to apply with kubectl."),
     "watchman": (
         "penstock.cli.watchman",
