@@ -1,5 +1,6 @@
 """Whom a command tells its token: the address it belongs to, and nobody who could overhear it."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,14 +20,19 @@ class Other:
 
     def __init__(self, location: str = "") -> None:
         tokens: list[str] = []
+        self.body = ""
+        this = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 tokens.append(self.headers.get("Authorization", "none"))
-                self.send_response(307 if location else 401)
+                self.send_response(307 if location else 200 if this.body else 401)
                 self.send_header("Location", location)
-                self.send_header("Content-Length", "0")
+                self.send_header("Content-Length", str(len(this.body)))
                 self.end_headers()
+                self.wfile.write(this.body.encode())
+
+            do_POST = do_PUT = do_GET  # noqa: N815 - http.server's names
 
             def log_message(self, *_: object) -> None: ...
 
@@ -157,3 +163,51 @@ def test_a_journal_s_address_may_come_by_the_environment(
     stderr = capsys.readouterr().err
     assert "postgresql://somebody@127.0.0.1:1/journal cannot be read now" in stderr
     assert "secret" not in stderr
+
+
+COMMANDS = (
+    "jobs",
+    "why j0",
+    "cancel j0",
+    "budget",
+    "nodes",
+    "sites",
+    "approvals ls",
+    "token list",
+    "audit",
+    "policy show",
+    "doctor",
+    "logs j0",
+    "cluster ls",
+    "submit -- true",
+    "open",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_answer_that_no_penstock_gives_is_one_sentence(
+    home: Callable[[str], None], capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """Another program at this address, or another version: `penstock jobs` ended in "list indices must be integers"."""
+    row = '[{"job": 5, "currency": null, "at": "x", "id": [], "offers": 3}]'
+    keys = (
+        "jobs",
+        "sites",
+        "nodes",
+        "tokens",
+        "approvals",
+        "lines",
+        "scopes",
+        "rows",
+        "clusters",
+        "alarms",
+        "currency",
+    )
+    strange = ["[]", "null", "5", '"words"', "{}", "<html>", "[" * 100_000, "{" + '"a":{' * 100_000]
+    strange += [json.dumps(dict.fromkeys(keys, json.loads(some))) for some in ("5", "null", '"x"', "[[]]")]
+    strange += ["{" + ",".join(f'"{key}":{row}' for key in keys) + "}"]
+    with other() as server:
+        home(server.url)
+        for server.body in strange:
+            assert main(command.split()) in (0, 2, 3, *((1,) if command == "doctor" else ())), server.body[:40]
+            assert "Traceback" not in capsys.readouterr().err, server.body[:40]

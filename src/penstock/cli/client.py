@@ -1,7 +1,8 @@
 """HTTP client of the commands: finds the server and the token, and maps answers to exit codes.
 
 Address and token are in Penstock's home folder, where `penstock up` wrote them; PENSTOCK_URL and PENSTOCK_TOKEN
-override them. A token goes to the address it belongs to and to no other, and never over plain HTTP beyond this machine.
+override them. A token goes to the address it belongs to and to no other, never over plain HTTP beyond this machine, and
+within it only to a program that may be a control plane: not to a job that listens on the port of one that is down.
 Heavy modules are imported with the first request.
 """
 
@@ -20,11 +21,13 @@ import click
 from penstock.cli.output import safe
 
 if TYPE_CHECKING:
+    import socket
     import ssl
 
     import httpx2
 
 UNANSWERED: Final = 3
+ANSWERED: Final = "penstock.answered"  #: in the meta of a command's context: the address whose answer it goes by
 FORBIDDEN: Final = 4
 TOO_MANY: Final = 5
 #: HTTP status -> exit code. Other 4xx are bad input.
@@ -92,7 +95,7 @@ class Client:
     def _json(self, answer: "httpx2.Response") -> Any:
         try:
             return answer.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             raise self._not_ours(answer.status_code) from None
 
     def send(self, method: str, path: str, *, headers: dict[str, str] | None = None, **more: Any) -> "httpx2.Response":
@@ -131,7 +134,7 @@ class Client:
         import httpx2
 
         if not hasattr(self, "_made"):
-            self._made = httpx2.Client(**self._ways())
+            self._made = httpx2.Client(**self._ways(), event_hooks={"request": [self._watch_connecting]})
             if context := click.get_current_context(silent=True):
                 context.call_on_close(self._made.close)
         return self._made
@@ -140,7 +143,42 @@ class Client:
         """Opens a WebSocket session."""
         import httpx2
 
-        return httpx2.AsyncClient(**self._ways())
+        async def watched(request: "httpx2.Request") -> None:
+            async def connected(event: str, info: dict[str, Any]) -> None:
+                self._on_event(event, info)
+
+            request.extensions = {**request.extensions, "trace": connected}
+
+        return httpx2.AsyncClient(**self._ways(), event_hooks={"request": [watched]})
+
+    def _watch_connecting(self, request: "httpx2.Request") -> None:
+        request.extensions = {**request.extensions, "trace": self._on_event}
+
+    def _on_event(self, event: str, info: dict[str, Any]) -> None:
+        """Called by the HTTP client at each step of a request: after it has connected and before it sends anything."""
+        if event == "connection.connect_tcp.complete" and self.url.startswith("http:") and self._token():
+            self._check_listener(info["return_value"].get_extra_info("socket"))
+
+    def _check_listener(self, connected: "socket.socket") -> None:
+        """Without TLS only the kernel can say who listens there. Our own address is answered by whom our home belongs
+        to, or by root; whoever answers at another one is no job.
+        """
+        from penstock.drivers.local.listeners import accepted_by
+
+        try:
+            owner = accepted_by(connected)
+        except OSError as error:
+            raise self.unanswered(error) from None
+        if owner is None:
+            return
+        own = _kept("address")
+        is_own = bool(own) and self._parsed(own) == self._parsed(self.url)
+        if owner.is_job or (is_own and owner.uid not in (0, home().stat().st_uid)):
+            raise Failed(
+                f"No Penstock answers at {self.url}: {owner.words} listens there, and was sent no token. End it, and"
+                " start Penstock: penstock up",
+                UNANSWERED,
+            )
 
     def _ways(self) -> dict[str, Any]:
         """Options of the HTTP client: address, token and trusted certificates."""
@@ -208,13 +246,15 @@ class Client:
 
     def checked(self, answer: "httpx2.Response") -> "httpx2.Response":
         status = answer.status_code
+        if context := click.get_current_context(silent=True):
+            context.meta[ANSWERED] = self.url
         if status < 300:
             return answer
         if status == 401 and self.withheld:
             raise Failed(self.withheld, FORBIDDEN, status)
         try:
             detail = str(answer.json()["detail"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise self._not_ours(status) from None
         raise Failed(detail, UNANSWERED if status >= 500 else EXIT_CODES.get(status, 2), status)
 

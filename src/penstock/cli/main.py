@@ -117,10 +117,26 @@ def run(args: Sequence[str] | None) -> int:
     # Otherwise not through click's `main`: it takes any EOFError for ^C, and a trace cut short would end in silence.
     try:
         with penstock.make_context("penstock", list(sys.argv[1:] if args is None else args)) as context:
-            code = penstock.invoke(context)
+            code = _understood(context)
     except click.exceptions.Exit as asked:
         return asked.exit_code
     return code if isinstance(code, int) else 0
+
+
+def _understood(context: click.Context) -> object:
+    """What the command returns. What a server of another version says, or none of ours, is no bug of the command."""
+    try:
+        return penstock.invoke(context)
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        from penstock.cli.client import ANSWERED, UNANSWERED, Failed
+
+        if isinstance(error, BadInput) or ANSWERED not in context.meta:
+            raise
+        raise Failed(
+            f"{context.meta[ANSWERED]} answered what this command does not understand ({type(error).__name__}:"
+            f" {str(error)[:200]}); is it a Penstock, and of this version? See: penstock --version",
+            UNANSWERED,
+        ) from error
 
 
 def _refuse(error: BadInput, args: Sequence[str] | None) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import logging
 import socket
@@ -11,6 +12,7 @@ from typing import Any, Final
 import uvicorn
 
 from penstock.core.errors import BadInput
+from penstock.drivers.local.listeners import listener_on
 from penstock.web.connections import Bounds, Connections, Peer
 from penstock.web.http_connection import MOST_MESSAGE, HttpConnection
 from penstock.web.tls import Certificate
@@ -29,7 +31,9 @@ def bind(host: str, port: int) -> socket.socket:
         sock.bind((host, port))
     except OSError as error:
         sock.close()
-        raise BadInput(f"Cannot listen on {host} port {port} ({error.strerror}); choose another with --port.") from None
+        taken = listener_on(host, port) if error.errno == errno.EADDRINUSE else None
+        why = f"{taken.words} listens there" if taken else error.strerror
+        raise BadInput(f"Cannot listen on {host} port {port} ({why}); choose another with --port.") from None
     return sock
 
 

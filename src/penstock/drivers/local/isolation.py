@@ -53,6 +53,11 @@ def uid_of(installation: str, job: str, salt: int = 0) -> int:
     return FIRST_UID + int.from_bytes(digest) % UIDS
 
 
+def is_jobs(uid: int) -> bool:
+    """True if only a job, or who ends one, has this number."""
+    return FIRST_UID <= uid < FIRST_UID + 2 * UIDS
+
+
 def become(uid: int, processes: int = PROCESSES) -> None:
     """Turn this process into the job's, for good: no groups, no rights, and no program that gives any back."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
