@@ -25,6 +25,7 @@ from penstock.core.model.governance import (
     QuietHours,
     TeamRule,
 )
+from penstock.core.model.lifecycle import Broken
 from penstock.core.model.reasons import BurstAllowed, JoinsNode, LostNode, NotWorthWaiting, PatienceOver, QueueFull
 from penstock.core.model.types import (
     JOB_CLASSES,
@@ -633,7 +634,10 @@ class Life:
         exposed = state.ledger.exposure()[0]
         lowered = self.note_caps(facts)
         before = Before(state)
-        step = self.engine.handle(*facts)
+        try:
+            step = self.engine.handle(*facts)
+        except Broken as broken:
+            raise Violated(f"refused where it is applied: {broken}") from broken
         self.steps.append(step)
         if lowered and (due is None or due > step.at) and all(isinstance(fact, e.CapSet) for fact in facts):
             rule(state.ledger.exposure()[0] <= exposed, "12 lowering a cap never raises exposure")

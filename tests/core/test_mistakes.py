@@ -251,7 +251,7 @@ def test_a_seeded_mistake_is_caught(
 ) -> None:
     mistake(monkeypatch)
     among = tense if mistake in CROWDED else packed if mistake in SHARED else lambda history: history
-    with pytest.raises(Violated, match=f"^({rules})"):
+    with pytest.raises(Violated, match=f"^({rules}|refused where it is applied)"):
         look(lambda history: live(among(history)))
 
 

@@ -44,7 +44,9 @@ def test_a_hold_beyond_its_cap_is_named_with_its_step() -> None:
     """Somebody rewrote the journal, with fresh hashes: $2,400 were held under a cap of $10."""
     steps = bursts()
     check_all(steps, "j")
-    with pytest.raises(BadInput, match=r"j: step \d+ breaks a cap: org has [\d.,]+ held and spent, and may have 10\."):
+    with pytest.raises(
+        BadInput, match=r"j: step \d+ breaks a promise: hold b.1: org has [\d.,]+ held and spent, and may have 10\."
+    ):
         check_all(with_cap(steps, "10"), "j")
 
 

@@ -13,6 +13,10 @@ from penstock.core.fold.transitions import (
     move_attempt,
     move_job,
     move_node,
+    must_be_alone,
+    must_be_moving,
+    must_be_queued,
+    story,
     touch_attempt,
     touch_job,
     touch_node,
@@ -20,7 +24,7 @@ from penstock.core.fold.transitions import (
 )
 from penstock.core.model import events as e
 from penstock.core.model.actions import CopyData, StopAttempt
-from penstock.core.model.lifecycle import JobPhase
+from penstock.core.model.lifecycle import Broken, JobPhase
 from penstock.core.model.reasons import NotStarting, SuspendAsked
 from penstock.core.model.types import NodeAsk, Offer
 from penstock.core.units import PERMILLE, Millis
@@ -38,6 +42,7 @@ def set_open(state: State) -> None:
 
 def job_refused(state: State, event: e.JobRefused) -> None:
     job = state.jobs[event.job]
+    must_be_queued(job, "a refusal")
     job.because = event.because
     dequeue(state, job)
     _end(state, job, "refused")
@@ -45,6 +50,7 @@ def job_refused(state: State, event: e.JobRefused) -> None:
 
 def job_failed(state: State, event: e.JobFailed) -> None:
     job = state.jobs[event.job]
+    must_be_queued(job, "the end")
     job.because = event.because
     dequeue(state, job)
     _end(state, job, "failed")
@@ -105,6 +111,7 @@ def start_promised(state: State, event: e.StartPromised) -> None:
         move_job(state, job, "placed")
         job.attempt, job.offer = attempt, offer.id
     else:
+        must_be_moving(state, job, attempt.id, event.after)
         job.next = attempt
         job.moves += 1
         job.moved_at = event.at
@@ -188,6 +195,8 @@ def _join(state: State, node: Node, attempt: Attempt) -> None:
     count_seats(state, node)
     if node.phase == "asked":
         attempt.missing = attempt.nodes
+    if sum(node.on.values()) > node.gpus:
+        raise Broken(f"attempt {attempt.id} joins node {node.id} of {node.gpus} GPUs, on which are {node.on}")
 
 
 def count_seats(state: State, node: Node) -> None:
@@ -211,6 +220,7 @@ def close_to_others(state: State, node: Node) -> None:
 def begin_if_ready(state: State, attempt: Attempt) -> None:
     if not attempt.ready:
         return
+    must_be_alone(attempt)
     move_attempt(state, attempt, "starting")
     if attempt.lease:
         state.ledger.leases[attempt.lease].ask(state.at)
@@ -396,6 +406,8 @@ def _keep(state: State, attempt: Attempt, kept_ms: Millis) -> None:
 def stop_promised(state: State, event: e.StopPromised) -> None:
     attempt = state.attempts[event.attempt]
     job = attempt.job
+    if job.attempt is not attempt:
+        raise Broken(f"a stop of attempt {attempt.id}, which is not its job's: {story(job)}")
     move_job(state, job, "leaving")
     attempt.then, job.because = event.then, event.because
     if event.yields and attempt.slots:

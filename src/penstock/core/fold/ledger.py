@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.core.fold.lease import SETTLED, Account, Lease, Parts, sum_of
+from penstock.core.model.lifecycle import Broken
 from penstock.core.model.reasons import CapBinds, Denial, PeriodUnknown, RateBinds, ScopeFrozen
 from penstock.core.model.types import Hold, Part, Terms
-from penstock.core.units import HOUR, MINUTE, MOST_MONEY, NEVER, Instant, Millis, Money, step_up
+from penstock.core.units import HOUR, MICRO, MINUTE, MOST_MONEY, NEVER, Instant, Millis, Money, step_up
 
 __all__ = ["STOPS_BEFORE_MS", "Account", "Lease", "Ledger", "Parts", "drain_at", "renew_at", "sum_of"]
 
@@ -234,20 +235,53 @@ class Ledger:
             self.periods.sort()
 
     def open(self, hold: Hold) -> Lease:
+        if hold.id in self.leases:
+            raise Broken(f"a second hold for {hold.id}")
         lease = self.leases[hold.id] = Lease(hold)
         self._hold(hold.scopes, hold.parts, 1)
         rates, most = self.rates, hold.terms.most_per_hour
         for scope in hold.scopes:
             rates[scope] = rates.get(scope, 0) + most
+        if self.caps:
+            self._must_fit(hold.id, hold.scopes, hold.parts)
+        if self.rate_caps and most:
+            self._must_fit_in_an_hour(hold.id, hold.scopes)
         return lease
 
     def renew(
         self, lease: Lease, now: Instant, charged: Parts, parts: Parts, deadline_at: Instant, renew_at: Instant
     ) -> None:
+        before = lease.parts
         self._spend(lease, charged)
         lease.charged_to = now
         self.shorten(lease, parts, deadline_at, renew_at)
         lease.wanted_at = deadline_at
+        if self.caps:
+            returned = [Part(part.period, -part.amount) for part in before]
+            self._must_fit(lease.hold.id, lease.hold.scopes, (*charged, *parts, *returned))
+
+    def _must_fit(self, thing: str, scopes: tuple[str, ...], more: Parts) -> None:
+        """So much more was just held or spent for it: promise 2, where it becomes state. Under a cap that was lowered
+        below what was there already, nothing may be added.
+        """
+        for scope in scopes:
+            cap = self.caps.get(scope)
+            if cap is None:
+                continue
+            for key, amount in _by_key(scope, more).items():
+                if amount > 0 and (total := self.accounts[key].held + self.accounts[key].spent) > cap:
+                    raise Broken(
+                        f"hold {thing}: {scope} has {_units(total)} held and spent, and may have {_units(cap)}"
+                    )
+
+    def _must_fit_in_an_hour(self, thing: str, scopes: tuple[str, ...]) -> None:
+        """The same of the price of everything at once."""
+        for scope in scopes:
+            cap = self.rate_caps.get(scope)
+            if cap is not None and self.rates[scope] > cap:
+                raise Broken(
+                    f"hold {thing}: {scope} may spend {_units(self.rates[scope])} an hour, and its cap is {_units(cap)}"
+                )
 
     def shorten(self, lease: Lease, parts: Parts, deadline_at: Instant, renew_at: Instant) -> None:
         self._hold(lease.hold.scopes, lease.parts, -1)
@@ -263,6 +297,12 @@ class Ledger:
             self.rates[scope] -= lease.hold.terms.most_per_hour
         for scope in hold.scopes:
             self.rates[scope] = self.rates.get(scope, 0) + hold.terms.most_per_hour
+        if self.caps:
+            before, pay_now = lease.hold.scopes, hold.scopes
+            returned = [Part(part.period, -part.amount) for part in lease.parts]
+            self._must_fit(hold.id, tuple([scope for scope in pay_now if scope not in before]), hold.parts)
+            both = tuple([scope for scope in pay_now if scope in before])
+            self._must_fit(hold.id, both, (*charged, *hold.parts, *returned))
         lease.hold, lease.parts, lease.charged_to = hold, hold.parts, now
         lease.deadline_at = lease.wanted_at = hold.deadline_at
         lease.renew_at, lease.denied = hold.renew_at, False
@@ -477,6 +517,10 @@ def _by_key(scope: str, parts: Parts) -> dict[tuple[str, str], Money]:
 def _added(parts: Parts, period: str, amount: Money) -> Parts:
     kept = tuple(Part(part.period, part.amount + (amount if part.period == period else 0)) for part in parts)
     return kept if any(part.period == period for part in parts) else (*kept, Part(period, amount))
+
+
+def _units(amount: Money) -> str:
+    return f"{amount / MICRO:,.2f}"
 
 
 def _put(table: dict[str, Money], key: str, amount: Money | None) -> None:

@@ -6,6 +6,8 @@ and "the lowest node with room" are single operations on whole numbers, whatever
 
 from typing import Literal, TypeAlias
 
+from penstock.core.model.lifecycle import Broken
+
 Slots: TypeAlias = tuple[tuple[int, int], ...]  # (node, GPUs)
 
 
@@ -82,6 +84,8 @@ class Pool:
         free, having = self.free, self.having
         for node, gpus in slots:
             left = free[node]
+            if left < gpus:
+                raise Broken(f"node {node} has {left} GPUs free, and {gpus} of it were promised")
             bit = 1 << node
             for level in range(left - gpus + 1, left + 1):
                 having[level] &= ~bit

@@ -17,10 +17,11 @@ from penstock.core.fold.state import (
     Shape,
     State,
 )
-from penstock.core.fold.transitions import touch_job
+from penstock.core.fold.transitions import must_be_queued, touch_job
 from penstock.core.ids import members
 from penstock.core.model import events as e
 from penstock.core.model.governance import Governance
+from penstock.core.model.lifecycle import Broken
 from penstock.core.model.types import JobSpec
 from penstock.core.units import NEVER, Instant, Money
 
@@ -190,6 +191,9 @@ def drop_stale_timers(state: State) -> None:
 
 def reserve_promised(state: State, event: e.ReservePromised) -> None:
     job = state.jobs[event.job]
+    must_be_queued(job, "a reservation")
+    if job.reserved is not None:
+        raise Broken(f"job {job.id} has nodes {job.reserved} reserved, and would have {event.nodes} of {event.offer}")
     touch_job(state, job)
     job.because = event.because
     job.reserved, job.until_at = (event.offer, event.nodes), NEVER
@@ -243,6 +247,7 @@ def _lane(state: State, shape: Shape) -> Lane:
 
 def wait_promised(state: State, event: e.WaitPromised) -> None:
     job, until, scope = state.jobs[event.job], event.until_at, event.scope
+    must_be_queued(job, "a wait")
     touch_job(state, job)
     job.because = event.because
     before, job.until_at = job.until_at, until

@@ -20,6 +20,7 @@ from penstock.core.fold.transitions import move_node, touch_offer
 from penstock.core.ids import is_cluster, site_of, standing_node
 from penstock.core.model import events as e
 from penstock.core.model.actions import ReleaseNode
+from penstock.core.model.lifecycle import Broken
 from penstock.core.model.types import Offer
 from penstock.core.units import NEVER
 
@@ -266,6 +267,8 @@ def _standing_node(state: State, node_id: str, up: bool) -> None:
 
 def release_promised(state: State, event: e.ReleasePromised) -> None:
     node = state.nodes[event.node]
+    if node.on:
+        raise Broken(f"node {node.id} would be given back with {node.on} on it")
     move_node(state, node, "returning")
     state.idle.pop(node.id, None)
     state.warm.nodes.pop(node.id, None)
