@@ -25,6 +25,10 @@ SHARED: Final = {
         "tests/drivers/test_kueue.py",
         "tests/front/test_kueue.py",
     ),
+    "a checkout that people's own commands have installed Penstock in": (
+        "tests/deploy/test_first_burst.py",
+        "tests/deploy/test_install_page.py",
+    ),
     "two clusters with real pods, whose GPUs each test wants for itself": (
         "tests/deploy/test_installed.py",
         "tests/devcluster/test_kubelet_nodes.py",

@@ -118,3 +118,8 @@ def everything_in(cluster: ExternalCluster) -> set[tuple[str, str, str]]:
     asked = ",".join(kind for kind in kinds if not kind.startswith(FLEETING))
     items = cluster.get(asked, "--all-namespaces")["items"]
     return {(item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]) for item in items}
+
+
+def default_in(namespace: str) -> tuple[str, str, str]:
+    """What each namespace has."""
+    return ("ServiceAccount", namespace, "default")

@@ -4,12 +4,14 @@ clear words.
 As a program (`make docs`) this file writes what the chart has from `penstock.kube.manifests`.
 """
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from cryptography.x509 import DNSName, SubjectAlternativeName, load_pem_x509_certificate
 
 import penstock
 from penstock.devcluster.external import ExternalCluster
@@ -27,6 +29,11 @@ sites:
     offers:
       - {name: a100, term: owned, gpu: A100, gpus_per_node: 8}
 """
+RESTRICTED: Json = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 LEAST: Json = {"image": {"repository": "registry.example.com/penstock"}, "sites": SITES}
 POSTGRES: Json = {**LEAST, "journal": {"postgresSecret": "database"}, "replicas": 2}
 ALL: Json = {
@@ -41,6 +48,16 @@ ALL: Json = {
     "env": {"HTTPS_PROXY": "http://proxy:3128"},
     "envSecret": "store",
     "podLabels": {"team": "platform"},
+    "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/penstock"}},
+    "extraEnv": [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "key"}}}],
+    "caBundle": {"configMap": "authorities"},
+    "extraVolumes": [{"name": "logins", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "logins", "mountPath": "/logins"}],
+    "initContainers": [{"name": "first", "image": "x", "securityContext": RESTRICTED}],
+    "extraContainers": [{"name": "beside", "image": "x", "securityContext": RESTRICTED}],
+    "priorityClassName": "system-cluster-critical",
+    "ingress": {"enabled": True, "className": "nginx", "host": "penstock.example.com", "tlsSecret": "penstock-example"},
+    "trustProxy": ["10.0.0.0/8", "fd00::1"],
     "podAnnotations": {"a": "b"},
     "nodeSelector": {"kubernetes.io/os": "linux"},
     "tolerations": [{"key": "x", "operator": "Exists"}],
@@ -166,9 +183,7 @@ def test_pods_are_restricted_and_their_files_are_read_only(values: Json) -> None
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in [*pod["containers"], *pod.get("initContainers", [])]:
-            assert container["securityContext"] == {
-                "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
-            }  # fmt: skip
+            assert container["securityContext"] == RESTRICTED
 
 
 def test_a_volume_holds_the_journal_of_one_replica_and_postgresql_that_of_several() -> None:
@@ -179,6 +194,65 @@ def test_a_volume_holds_the_journal_of_one_replica_and_postgresql_that_of_severa
     (single,), (several,) = ([made["spec"] for made in some if made["kind"] == "Deployment"] for some in (small, large))
     assert (single["replicas"], single["strategy"]) == (1, {"type": "Recreate"})
     assert (several["replicas"], "--stand-by" in several["template"]["spec"]["containers"][0]["args"]) == (2, True)
+
+
+def test_its_pod_logs_in_to_a_cloud_by_its_own_identity() -> None:
+    """Penstock in a pod could log in to EKS, AKS and GKE by stored tokens only: the account took no annotations, and
+    the pod neither volumes nor variables that name them.
+    """
+    annotations = {"azure.workload.identity/client-id": "00000000-0000-0000-0000-000000000000"}
+    token = {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"audience": "sts", "path": "token"}}]}}
+    made = rendered(
+        {
+            **LEAST,
+            "serviceAccount": {"annotations": annotations},
+            "podLabels": {"azure.workload.identity/use": "true"},
+            "extraVolumes": [token],
+            "extraVolumeMounts": [{"name": "token", "mountPath": "/var/run/identity"}],
+            "extraEnv": [{"name": "AWS_WEB_IDENTITY_TOKEN_FILE", "value": "/var/run/identity/token"}],
+        }
+    )
+    (account,) = [item for item in made if item["kind"] == "ServiceAccount"]
+    assert account["metadata"]["annotations"] == annotations
+    template = the_deployment(made)["spec"]["template"]
+    assert template["metadata"]["labels"]["azure.workload.identity/use"] == "true"
+    assert template["spec"]["serviceAccountName"] == account["metadata"]["name"]
+    assert token in template["spec"]["volumes"]
+    (container,) = template["spec"]["containers"]
+    assert {"name": "token", "mountPath": "/var/run/identity"} in container["volumeMounts"]
+    env = {item["name"]: item.get("value") for item in container["env"]}
+    assert env["AWS_WEB_IDENTITY_TOKEN_FILE"] == "/var/run/identity/token"
+    assert env["HOME"] in {mount["mountPath"] for mount in container["volumeMounts"]}  # login programs write there
+
+
+def test_it_uses_the_account_and_the_rights_that_connect_made() -> None:
+    there = {"serviceAccount": {"create": False, "name": "penstock"}, "rights": {"create": False}}
+    made = rendered({**LEAST, **there, "admission": {"enabled": True}}, release="pen", namespace="platform")
+    assert not {"ServiceAccount", "Role", "ClusterRole", "RoleBinding"} & {item["kind"] for item in made}
+    assert the_deployment(made)["spec"]["template"]["spec"]["serviceAccountName"] == "penstock"
+    assert '"system:serviceaccount:platform:penstock"' in json.dumps(made).replace('\\"', '"')
+    secrets = {**there, "rights": {"create": False, "kubeconfigSecrets": ["east"]}}
+    roles = [item["metadata"]["name"] for item in rendered({**LEAST, **secrets}) if item["kind"] == "Role"]
+    assert roles == ["penstock-kubeconfigs"]  # connect does not know of it
+
+
+def test_a_certificate_of_its_own_encrypts_the_api_and_its_names_are_the_services() -> None:
+    """Without `tls.secret` tokens crossed the cluster's network in clear, and nothing said so."""
+    made = rendered({**LEAST, "tls": {"selfMade": True}, "serviceMonitor": {"enabled": True}})
+    (secret,) = [item for item in made if item["kind"] == "Secret"]
+    pem = base64.b64decode(secret["data"]["tls.crt"])
+    names = load_pem_x509_certificate(pem).extensions.get_extension_for_class(SubjectAlternativeName).value
+    assert {"penstock.penstock.svc", "localhost"} <= set(names.get_values_for_type(DNSName))
+    spec = the_deployment(made)["spec"]["template"]["spec"]
+    assert "--plain-http" not in spec["containers"][0]["args"]
+    assert {"name": "tls", "secret": {"secretName": secret["metadata"]["name"]}} in spec["volumes"]
+    (monitor,) = [item for item in made if item["kind"] == "ServiceMonitor"]
+    assert monitor["spec"]["endpoints"][0]["scheme"] == "https"
+
+
+def the_deployment(made: list[Json]) -> Json:
+    (deployment,) = [item for item in made if item["kind"] == "Deployment"]
+    return deployment
 
 
 # --- refused ----------------------------------------------------------------------------------------------------------
@@ -202,6 +276,11 @@ def test_a_volume_holds_the_journal_of_one_replica_and_postgresql_that_of_severa
         ({"image": {"repository": "x", "digest": "latest"}}, "digest"),
         ({"journal": {"volume": {"size": "10"}}}, "size"),
         ({"service": {"type": "Ingress"}}, "type"),
+        ({"serviceAccount": {"annotation": {}}}, "annotation"),
+        ({"extraVolumes": [{"emptyDir": {}}]}, "name"),
+        ({"ingress": {"enabled": True}}, "ingress.host is needed"),
+        ({"tls": {"secret": "mine", "selfMade": True}}, "set one of them"),
+        ({"trustProxy": ["proxy.local"]}, "trustProxy"),
         ({"env": {"A": 1}}, "env"),
     ],
 )

@@ -15,7 +15,7 @@ from tests.typed import Checkout
 
 pytestmark = pytest.mark.slow
 PAGE = ROOT / "docs" / "kubernetes.md"
-DEFAULT = ("ServiceAccount", "vision", "default")
+DEFAULT = typed.default_in("vision")
 PLANS = (
     ClusterPlan("lab", (NodePlan(1, gpus=4, model=A100),)),
     ClusterPlan("east", (NodePlan(2, gpus=4, model=A100),)),

@@ -30,6 +30,19 @@ def test_both_builders_write_an_image_that_runs_alike() -> None:
     assert penstock_image.RUNS["Entrypoint"] == ["penstock"]
 
 
+def test_the_image_with_login_programs_has_those_that_the_pages_allow_at_named_versions_and_is_not_root() -> None:
+    logins = (ROOT / "deploy" / "Containerfile.logins").read_text()
+    allowed = set(re.findall(r"allow_exec: \[([\w-]+)\]", (ROOT / "docs" / "install.md").read_text()))
+    assert allowed == {"aws", "kubelogin", "gke-gcloud-auth-plugin"}
+    final = logins.rpartition("\nFROM ")[2]
+    assert final.startswith("${IMAGE}\n")
+    there = {Path(path).name for path in re.findall(r"^COPY --from=\w+ \S+ (\S+)$", final, re.MULTILINE)}
+    assert there == allowed  # aws is a folder of its own, on the PATH
+    assert "PATH=/opt/penstock/bin:/opt/aws/bin:" in final
+    assert final.endswith("USER 10001:10001\n")
+    assert re.findall(r"^ARG (AWS_CLI|KUBELOGIN)=v?\d+\.\d+\.\d+$", logins, re.MULTILINE) == ["AWS_CLI", "KUBELOGIN"]
+
+
 def test_the_containerfile_takes_only_the_wheel_and_the_lock() -> None:
     ignored = Path(ROOT / ".containerignore").read_text().split()
     assert ignored == ["*", "!requirements/image.txt", "!dist/*.whl"]

@@ -5,6 +5,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,11 @@ MARKED = "jobs,pods,configmaps,leases,secrets,services,serviceaccounts,deploymen
 @pytest.fixture(scope="session")
 def image(real_bed: ClusterGroup, tmp_path_factory: pytest.TempPathFactory) -> str:
     """This tree's, on every node of the lab."""
-    folder, lab = tmp_path_factory.mktemp("image"), real_bed.cluster("lab")
+    return on_nodes(real_bed.cluster("lab"), tmp_path_factory.mktemp("image"))
+
+
+def on_nodes(lab: DevCluster, folder: Path) -> str:
+    """This tree's image on every node; returns its name without the tag."""
     wheel = penstock_image.build_wheel(ROOT, folder)
     made = penstock_image.archive(folder / "penstock.tar", wheel, ROOT / "requirements" / "image.txt")
     for name, _ in lab.plan.numbered():
@@ -41,8 +46,13 @@ def image(real_bed: ClusterGroup, tmp_path_factory: pytest.TempPathFactory) -> s
 
 @pytest.fixture
 def volume(real_bed: ClusterGroup) -> Iterator[None]:
+    with disk_of(real_bed.cluster("lab"), "1Gi"):
+        yield
+
+
+@contextmanager
+def disk_of(lab: DevCluster, size: str) -> Iterator[None]:
     """A disk of the lab's node: real clusters make one when it is asked for."""
-    lab = real_bed.cluster("lab")
     node = lab.plan.numbered()[0][0]
     (lab.node(node).folder / "journal").mkdir(exist_ok=True)
     here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
@@ -52,7 +62,7 @@ def volume(real_bed: ClusterGroup) -> Iterator[None]:
             "kind": "PersistentVolume",
             "metadata": {"name": "journal"},
             "spec": {
-                "capacity": {"storage": "1Gi"},
+                "capacity": {"storage": size},
                 "accessModes": ["ReadWriteOnce"],
                 "persistentVolumeReclaimPolicy": "Retain",
                 "local": {"path": "/run/node/journal"},

@@ -15,6 +15,14 @@ app.kubernetes.io/name: penstock
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- define "penstock.account" -}}
+{{ .Values.serviceAccount.name | default (include "penstock.name" .) }}
+{{- end }}
+
+{{- define "penstock.tls" -}}
+{{ if .Values.tls.selfMade }}{{ include "penstock.name" . }}-tls{{ else }}{{ .Values.tls.secret }}{{ end }}
+{{- end }}
+
 {{- define "penstock.image" -}}
 {{- $image := .Values.image -}}
 {{ $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .Chart.AppVersion }}{{ end }}
@@ -40,6 +48,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- if and .Values.admission.beta (not .Values.admission.mutating) }}
 {{- fail "admission.beta says how admission.mutating is served; set both, or neither." }}
+{{- end }}
+{{- if and .Values.tls.selfMade .Values.tls.secret }}
+{{- fail "tls.selfMade makes a certificate, and tls.secret names one; set one of them." }}
+{{- end }}
+{{- if and .Values.ingress.enabled (not .Values.ingress.host) }}
+{{- fail "ingress.host is needed: the name that people reach Penstock by." }}
 {{- end }}
 {{- if and .Values.rights.rent (eq .Values.rights.role "look") }}
 {{- fail "rights.rent is not for looking; set rights.role to act or home." }}
