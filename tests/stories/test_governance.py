@@ -12,10 +12,11 @@ from penstock.core.model.reasons import (
     NothingAllowed,
     OnlyOwned,
     RoomMade,
+    RuledOut,
     ShareReturned,
     WaitWorth,
 )
-from penstock.core.model.types import Policy
+from penstock.core.model.types import DataRule, Policy
 from penstock.core.units import HOUR
 from penstock.journal.redecide import redecide
 from penstock.policy.presets import ours
@@ -23,6 +24,7 @@ from penstock.policy.rules import PolicyRules, with_shapes
 from tests.stories.kit import (
     Penstock,
     Told,
+    data,
     ended,
     given,
     launch,
@@ -192,6 +194,38 @@ def test_a_team_that_may_rent_nothing_there_waits_for_owned_gpus() -> None:
     assert penstock.hears(submitted("b", team="vision"), at="09:00") == []
     assert penstock.why("b") == OnlyOwned(0, "cloud aws is not allowed for team vision", "policy.yaml:3")
     assert penstock.hears(submitted("c", team="speech"), at="09:01") == [launch("c.1/n0", at="west")]
+
+
+def test_the_rule_for_each_offer_is_told_where_no_rule_is_for_all() -> None:
+    """A job of a class that stays home was told only that its data may not go to one of three clouds; at the others its
+    data was welcome, and the officer asked why not there.
+    """
+    inference = ClassRule("inference", where="owned", source="policy.yaml:10")
+    clouds = (offer("frankfurt", law="US"), offer("strasbourg", law="EU"), offer("roubaix", law="EU"))
+    penstock = given(
+        site("lab", law="EU"),
+        *clouds,
+        data("cards", "lab", "personal"),
+        governed(
+            classes=(inference,), more={"data_rules": (DataRule("personal", laws=("EU",), source="policy.yaml:22"),)}
+        ),
+    )
+    penstock.hears(submitted("a", job_class="inference", data=("cards",)), at="09:00")
+    assert penstock.hears(submitted("b", job_class="inference", data=("cards",)), at="09:00") == []
+    stays = "class inference stays on owned GPUs"
+    assert penstock.why("b") == OnlyOwned(
+        free_gpus=0,
+        rule="data class personal may not go to frankfurt",
+        where="policy.yaml:22",
+        each=(
+            RuledOut(("frankfurt",), "data class personal may not go to frankfurt", "policy.yaml:22"),
+            RuledOut(("roubaix", "strasbourg"), stays, "policy.yaml:10"),
+        ),
+    )
+    assert penstock.story("b")[-1].endswith(
+        f"It cannot burst: roubaix, strasbourg: {stays} (policy.yaml:10); frankfurt: data class personal may not go to "
+        "frankfurt (policy.yaml:22)."
+    )
 
 
 def test_nothing_above_the_price_of_a_gpu_hour_is_rented() -> None:

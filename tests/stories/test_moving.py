@@ -4,7 +4,7 @@ from typing import Any
 
 from penstock.core.fold.invariants import check
 from penstock.core.model.events import StartPromised, StopPromised
-from penstock.core.model.reasons import MoveAsked, NoRoomThere, NothingAllowed, OnlyOwned, OwnedFree
+from penstock.core.model.reasons import MoveAsked, NoRoomThere, NothingAllowed, OnlyOwned, OwnedFree, RuledOut
 from penstock.core.units import HOUR, MINUTE
 from tests.stories.kit import (
     Penstock,
@@ -173,7 +173,8 @@ def test_a_declared_class_holds_at_other_peoples_front_doors_too() -> None:
 def test_a_declared_class_of_a_job_without_a_home_goes_only_where_a_rule_lets_it() -> None:
     penstock = given(site("lab"), site("annex"), policy(data_rules=(rule("open", "annex"),)))
     assert penstock.hears(submitted("a", data_class="secret"), at="09:00") == []
-    assert penstock.why("a") == NothingAllowed("annex", "data class secret may not go to annex", "built in")
+    each = tuple(RuledOut((name,), f"data class secret may not go to {name}") for name in ("annex", "lab"))
+    assert penstock.why("a") == NothingAllowed("annex", each[0].rule, "built in", each)
     assert penstock.hears(submitted("b", data_class="open"), at="09:01") == [start("b.1", on="annex")]
 
 
@@ -240,7 +241,7 @@ def test_row_15_personal_data_waits_while_there_is_only_capacity_outside_the_eu(
 def test_a_data_set_that_nobody_registered_is_refused() -> None:
     penstock = given(site("lab"))
     penstock.hears(submitted("a", data=("missing",)), at="09:00")
-    assert penstock.why("a") == NothingAllowed("lab", "a data set is not registered", "built in")
+    assert penstock.why("a") == NothingAllowed("lab", "data set missing is not in the sites file", "built in")
 
 
 def test_data_is_copied_before_the_start_once_for_all_and_a_replica_is_used_again() -> None:

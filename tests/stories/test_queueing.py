@@ -12,6 +12,7 @@ from penstock.core.model.reasons import (
     Preempted,
     QueueFull,
     RoomMade,
+    RuledOut,
     TooWide,
     WaitsForOwned,
 )
@@ -270,7 +271,8 @@ def test_a_mig_profile_is_a_resource_of_its_own() -> None:
     ]
     assert penstock.hears(submitted("gpu", gpus=1), at="09:00") == [start("gpu.1", on="whole")]
     penstock.hears(submitted("other", gpus=1, mig_profile="2g.20gb"), at="09:01")
-    assert penstock.why("other") == NothingAllowed("lab", "needs 2g.20gb, has 1g.10gb", "built in")
+    each = RuledOut(("lab",), "needs 2g.20gb, has 1g.10gb"), RuledOut(("whole",), "needs 2g.20gb, has whole GPUs")
+    assert penstock.why("other") == NothingAllowed("lab", each[0].rule, "built in", each)
 
 
 def test_an_ordered_gpu_preference_comes_before_price() -> None:
@@ -291,7 +293,10 @@ def test_any_of_several_gpus_is_judged_by_what_the_run_costs_at_its_speed() -> N
     assert penstock.hears(submitted("a", models=wanted), at="09:00") == [launch("a.1/n0", at="fast")]
     assert penstock.why("a") == PatienceOver(0, 0, HOUR, usd("24"), "slow", usd("32"))
     penstock.hears(submitted("b", models=(("P4", 1000),)), at="09:00")
-    assert penstock.why("b") == NothingAllowed("fast", "GPU H100 is not one it can use", "built in")
+    each = tuple(
+        RuledOut((name,), f"GPU {gpu} is not one it can use") for name, gpu in (("fast", "H100"), ("slow", "V100"))
+    )
+    assert penstock.why("b") == NothingAllowed("fast", each[0].rule, "built in", each)
 
 
 def test_a_start_says_how_fast_the_job_runs_on_that_gpu() -> None:

@@ -13,6 +13,9 @@ from penstock.core.units import GB, HOUR, MINUTE, MOST_MONEY, NEVER, PERMILLE, I
 from penstock.core.values import value
 from penstock.formatting import are, count, duration, instant, money, were
 
+MOST_RULES: Final = 4  #: that one sentence names
+MOST_OFFERS: Final = 3  #: that it names for each
+
 
 @value
 class Say:
@@ -128,7 +131,7 @@ def _as_delay(why: r.WaitWorth | r.NotWorthWaiting, say: Say) -> str:
 
 
 def only_owned(why: r.OnlyOwned, say: Say) -> str:
-    return f"Queued for owned GPUs: {_too_few(why.free_gpus)}{say.age}. It cannot burst: {why.rule}{_in(why.where)}."
+    return f"Queued for owned GPUs: {_too_few(why.free_gpus)}{say.age}. It cannot burst: {_ruled_out(why)}."
 
 
 def waited_longest(why: r.WaitedLongest, say: Say) -> str:
@@ -527,7 +530,23 @@ def too_wide(why: r.TooWide, _: Say) -> str:
 
 
 def nothing_allowed(why: r.NothingAllowed, _: Say) -> str:
+    if why.each:
+        return f"Refused: no offer may run it. {_ruled_out(why)}."
     return f"Refused: no offer may run it. {why.offer}: {why.rule}{_in(why.where)}."
+
+
+def _ruled_out(why: r.OnlyOwned | r.NothingAllowed) -> str:
+    """One rule for all offers, or the rule for each, those that keep it from most offers first."""
+    if not why.each:
+        return f"{why.rule}{_in(why.where)}"
+    ordered = sorted(why.each, key=lambda each: -len(each.offers))
+    said = [f"{_few(each.offers)}: {each.rule}{_in(each.where)}" for each in ordered[:MOST_RULES]]
+    return "; ".join(said + ([f"{len(ordered) - MOST_RULES} more rules"] if len(ordered) > MOST_RULES else []))
+
+
+def _few(names: tuple[str, ...]) -> str:
+    more = len(names) - MOST_OFFERS
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:MOST_OFFERS])} and {more} more"
 
 
 def _in(where: str) -> str:

@@ -26,7 +26,7 @@ from penstock.core.decide import (
     triggers,
 )
 from penstock.core.decide.choices import Choices
-from penstock.core.decide.rules import Candidate, Rules, could_hold, preference_of, widest_of
+from penstock.core.decide.rules import Candidate, Rules, by_rule, could_hold, preference_of, widest_of
 from penstock.core.fold.governed import HELD, open_until
 from penstock.core.fold.state import Job, Lane, RareChanges, Shape, State
 from penstock.core.model.events import (
@@ -368,7 +368,7 @@ def refuse(choices: Choices, shape: Shape) -> None:
     because: TooWide | NothingAllowed
     if any(could_hold(offer, gpus) for offer in state.offers.values()):
         offer_id, rule, where = shape.excluded[0]
-        because = NothingAllowed(offer=offer_id, rule=rule, where=where)
+        because = NothingAllowed(offer=offer_id, rule=rule, where=where, each=by_rule(shape.excluded))
     else:
         widest, offer_id = max((widest_of(offer) or 0, offer.id) for offer in state.offers.values())
         because = TooWide(gpus=gpus, widest=widest, offer=offer_id)

@@ -21,7 +21,7 @@ from penstock.core.decide import (
 from penstock.core.decide.choices import Choices, promise_start
 from penstock.core.decide.quotes import Quote
 from penstock.core.decide.reservations import patience_over_at, reserve
-from penstock.core.decide.rules import in_file
+from penstock.core.decide.rules import by_rule, in_file
 from penstock.core.fold.ledger import STOPS_BEFORE_MS
 from penstock.core.fold.pool import Pool, Slots
 from penstock.core.fold.state import Job, State
@@ -203,25 +203,23 @@ def _soonest(choices: Choices, job: Job, until: Instant) -> Millis:
 
 def _only_owned(choices: Choices, job: Job, free: int) -> None:
     if not reserve(choices, job):
-        rule, where = _why_it_stays(choices.state, job)
-        stays = OnlyOwned(free_gpus=free, rule=rule, where=where)
+        stays = _why_it_stays(choices.state, job, free)
         because = _last_failure(job) or guards.behind_headroom(choices, job, stays)
         choices.record(WaitPromised(choices.now, job.id, patience_over_at(choices, job), because))
 
 
-def _why_it_stays(state: State, job: Job) -> tuple[str, str]:
-    """The rule that keeps it from rented offers; if there are none, the rule that keeps it from other owned ones. With
+def _why_it_stays(state: State, job: Job, free: int) -> OnlyOwned:
+    """The rules that keep it from rented offers; if there are none, the rule that keeps it from other owned ones. With
     file and line, if a policy says so.
     """
     shape = job.shape
     if shape.rented:
-        return "policy bursts nothing", ""
-    for offer, rule, where in shape.excluded:
-        if offer not in state.pools:
-            return rule, in_file(where)
-    if shape.excluded:
-        return shape.excluded[0][1], in_file(shape.excluded[0][2])
-    return "there is nothing to rent" if shape.judged else "no site has joined yet", ""
+        return OnlyOwned(free, "policy bursts nothing")
+    excluded = [entry for entry in shape.excluded if entry[0] not in state.pools] or shape.excluded[:1]
+    if not excluded:
+        return OnlyOwned(free, "there is nothing to rent" if shape.judged else "no site has joined yet")
+    _, rule, where = excluded[0]
+    return OnlyOwned(free, rule, in_file(where), by_rule(excluded))
 
 
 # --- rented GPUs -----------------------------------------------------------------------------------------------------

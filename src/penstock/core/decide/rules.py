@@ -3,10 +3,11 @@
 A verdict is made once per shape and offer and recorded (`ShapeJudged`), so a replay needs no rules.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
 
 from penstock.core.model.governance import ApprovalRule
+from penstock.core.model.reasons import RuledOut
 from penstock.core.model.types import STANDING, DataSet, GpuChoice, JobSpec, Offer, Policy, Site
 from penstock.core.units import MOST_NODES, PERMILLE, Millis, Money
 from penstock.core.values import value
@@ -115,6 +116,15 @@ def in_file(where: str) -> str:
     return "" if where == BUILT_IN else where
 
 
+def by_rule(excluded: Iterable[tuple[str, str, str]]) -> tuple[RuledOut, ...]:
+    """The rule that keeps a job from each offer; nothing where one rule keeps it from all of them."""
+    offers: dict[tuple[str, str], list[str]] = {}
+    for offer, rule, where in excluded:
+        offers.setdefault((rule, in_file(where)), []).append(offer)
+    each = tuple(RuledOut(tuple(names), *key) for key, names in offers.items())
+    return each if len(each) > 1 else ()
+
+
 def is_open(asked: Candidate) -> str:
     """What runs there stays until it ends."""
     return "the offer is closed" if asked.offer.closed else ""
@@ -212,9 +222,14 @@ def data_may_go(asked: Candidate) -> str:
     Being a front door excepts no site: another job's home is not this one's, and a job may have none.
     """
     if len(asked.data) < len(asked.spec.data):
-        return "a data set is not registered"
+        return f"data set {_missing(asked)} is not in the sites file"
     name = _kept_class(asked)
     return "" if name is None else f"data class {name or 'unknown'} may not go to {asked.site.id}"
+
+
+def _missing(asked: Candidate) -> str:
+    known = [data_set.id for data_set in asked.data]
+    return next(name for name in asked.spec.data if name not in known)
 
 
 def _kept_class(asked: Candidate) -> str | None:

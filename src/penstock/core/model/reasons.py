@@ -255,12 +255,22 @@ class QueueFull:
 
 
 @value
+class RuledOut:
+    """The rule that keeps a job from these offers."""
+
+    offers: tuple[str, ...]
+    rule: str
+    where: str = ""  # file and line of a policy's rule
+
+
+@value
 class OnlyOwned:
     """Not yet: no rented offer may or can take it (the rule that binds is named), so it waits for owned GPUs."""
 
     free_gpus: int
     rule: str
     where: str = ""  # file and line of a policy's rule
+    each: tuple[RuledOut, ...] = ()  # where it is not one rule for all offers: the rule for each
     kind: Literal["OnlyOwned"] = "OnlyOwned"
 
 
@@ -508,6 +518,7 @@ class NothingAllowed:
     offer: str
     rule: str
     where: str
+    each: tuple[RuledOut, ...] = ()  # where it is not one rule for all offers: the rule for each
     kind: Literal["NothingAllowed"] = "NothingAllowed"
 
 
