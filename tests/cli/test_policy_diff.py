@@ -33,6 +33,26 @@ def test_a_new_allow_list_is_told_with_its_line(files: tuple[str, str], capsys: 
     assert "fared" in out
 
 
+def test_the_sites_are_judged_with_the_policies_data_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both files had a rule for personal data, and the first line was: "Data class 'personal' has no rule"."""
+    text = "version: 1\ncurrency: USD\ndata: {personal: {sites: [lab]}}\n"
+    old, new, sites = tmp_path / "old.yaml", tmp_path / "new.yaml", tmp_path / "sites.yaml"
+    old.write_text(text)
+    new.write_text("version: 1\ncurrency: USD\n")
+    owned = "offers: [{name: owned, term: owned, gpu: A100, gpus_per_node: 8, nodes: 2}]"
+    sites.write_text(
+        f"currency: USD\nsites: [{{name: lab, location: DE, law: EU, front_door: true, {owned}}}]\n"
+        "data: [{name: cards, size: 1GB, site: lab, class: personal}]\n"
+    )
+    asked = ["--generate", "20", "--sites", str(sites)]
+    assert main(["policy", "diff", str(old), str(old), *asked]) == 0
+    assert "has no rule" not in capsys.readouterr().err
+    assert main(["policy", "diff", str(old), str(new), *asked]) == 0
+    said = capsys.readouterr().err
+    assert said.count("has no rule") == 1
+    assert f"Note ({new}): Data class 'personal' has no rule" in said
+
+
 def test_a_journal_is_compared_with_its_own_run_times(
     files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

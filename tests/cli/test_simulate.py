@@ -285,6 +285,49 @@ def test_why_says_so_when_it_knows_no_such_job(says: Say, refuses: Say) -> None:
     assert refuses("why", "42", "--journal", "month.journal") == "month.journal has no job '42'."
 
 
+FIRM = """version: 1
+currency: USD
+teams: {fraud: {per_month: 5}, risk: {per_month: 1000}}
+classes:
+  night: {}
+  home: {where: rented, spot: required}
+data: {personal: {sites: ["*"]}}
+"""
+ONE_CLOUD = """currency: USD
+sites:
+  - name: lab
+    location: DE
+    law: EU
+    front_door: true
+    offers:
+      - {name: owned, term: owned, gpu: A100, gpus_per_node: 8, nodes: 1}
+  - name: cloud
+    location: DE
+    law: EU
+    offers:
+      - {name: od, term: on_demand, gpu: A100, gpus_per_node: 8, guarantee: timer, price: {per: node_hour, list: 20}}
+data: [{name: cards, size: 1GB, site: lab, class: personal}]
+"""
+
+
+def test_a_firm_rehearses_its_own_rules_and_is_told_what_refuses_its_jobs(says: Say) -> None:
+    """Generated jobs had teams and classes that the policy had never heard of; those that it denied were "refused:
+    nothing could ever hold them", and no line said that a team's money was short for days.
+    """
+    for name, text in (("firm.yaml", FIRM), ("sites.yaml", ONE_CLOUD)):
+        Path(name).write_text(text)
+    asked = ("simulate", "--generate", "300", "--sites", "sites.yaml", "--policy", "firm.yaml")
+    report = json.loads(says(*asked, "--json"))
+    by = [(row["rule"], row["where"]) for row in report["refused_by"]]
+    assert ("class home rents spot only", "firm.yaml:6") in by
+    assert report["refused_jobs"] <= sum(row["jobs"] for row in report["refused_by"])
+    table = says(*asked)
+    assert "nothing could ever hold them" not in table
+    assert "team:fraud" in table
+    (short,) = [row for row in report["short"] if row["scope"] == "team:fraud"]
+    assert f"Money of team:fraud was short for {short['jobs']:,} jobs, from day " in table
+
+
 def _reads_as_people_write_it(table: str, found: dict[str, Any]) -> None:
     """A person was shown `4506600964` for what was spent, and Python's own spelling of a table."""
     rows = dict(re.findall(r"^ *(\w[\w ]*?)  +(\S.*?) *$", table, re.MULTILINE))

@@ -59,7 +59,7 @@ def command(old: str, new: str, **options: Any) -> None:
     from penstock.cli import terminal
     from penstock.sim.analysis.policy_diff import as_record, diff, variants_of
 
-    file, setting = _setting(options)
+    file, setting = _setting(options, (old, new))
     sides = [_side(file, path) for path in (old, new)]
     runs = 2 * len(variants_of(options["seeds"], setting.knowledge))
     with terminal.progress(runs * len(setting.scenario.jobs), "jobs simulated") as advance:
@@ -70,7 +70,7 @@ def command(old: str, new: str, **options: Any) -> None:
         draw(compared)
 
 
-def _setting(options: dict[str, Any]) -> "tuple[SitesFile, Setting]":
+def _setting(options: dict[str, Any], policies: tuple[str, str]) -> "tuple[SitesFile, Setting]":
     """The sites as they are without a policy file, and the jobs there."""
     from penstock.cli.scenario_options import file_and_scenario
     from penstock.core.errors import BadInput
@@ -80,7 +80,7 @@ def _setting(options: dict[str, Any]) -> "tuple[SitesFile, Setting]":
         raise BadInput("Say which jobs: one of --journal FILE, --trace FILE or --generate JOBS.")
     if options["journal"]:
         return _recorded(options)
-    file, scenario = file_and_scenario({**options, "knowledge": "e2"})
+    file, scenario = file_and_scenario({**options, "knowledge": "e2"}, like=policies)
     # A policy file's data rules hold in place of the sites file's; those that the benchmark makes up stay.
     rules = () if options["sites"] else scenario.data_rules
     return file, Setting(replace(scenario, caps=(), data_rules=rules), knowledge="e2")

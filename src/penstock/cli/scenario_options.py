@@ -1,6 +1,6 @@
 """Options that `simulate` and `compare` share, converted to a scenario. The logic is in `sim`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from penstock.policy.presets import BASELINES, OURS
 from penstock.sim.engine.simulator import known
 from penstock.sim.engine.world import Fault, Zone
 from penstock.sim.scenario import Scenario, checkpointed, prepare, yardstick
+from penstock.sim.suited import firm_of, suited
 from penstock.sim.traces.generate import generate, nodes_for
 from penstock.sim.traces.trace import Trace, TraceJob, read
 
@@ -25,12 +26,23 @@ def scenario_from(options: dict[str, Any]) -> Scenario:
     return file_and_scenario(options)[1]
 
 
-def file_and_scenario(options: dict[str, Any], policy: str = "") -> "tuple[SitesFile, Scenario]":
-    """The sites with what a policy file says of them, and the jobs there."""
-    jobs = jobs_from(options)
+def file_and_scenario(
+    options: dict[str, Any], policy: str = "", like: Sequence[str] = ()
+) -> "tuple[SitesFile, Scenario]":
+    """The sites with what a policy file says of them, and the jobs there. `like`: policy files that judge the sites
+    later; generated jobs have the teams, classes and data of all of them.
+    """
+    from penstock.config import SitesFile, read_sites
+
+    if options.get("sites") and (said := [name for name in ("nodes", "load") if options.get(name) is not None]):
+        raise BadInput(f"--{said[0]} and --sites both say what you own; give one of them.")
+    base = read_sites(options["sites"]) if options.get("sites") else None
+    governed_by = {path: under_policy(base or SitesFile("USD", ()), path) for path in (policy, *like) if path}
+    jobs = jobs_from(options, tuple(governed_by.values()))
     caps = budgets(options.get("budgets") or ())
-    if options.get("sites"):
-        return _at_sites_file(jobs, caps, options, policy)
+    if base is not None:
+        _say_notes(base, governed_by)
+        return _at_sites_file(jobs, caps, options, governed_by.get(policy, base))
     scenario = yardstick(
         jobs,
         _nodes(jobs, options),
@@ -82,12 +94,13 @@ def _nodes(jobs: list[TraceJob], options: dict[str, Any]) -> int:
     return nodes_for(Trace(tuple(jobs), {}), 1.0 if load is None else load)
 
 
-def jobs_from(options: dict[str, Any]) -> list[TraceJob]:
+def jobs_from(options: dict[str, Any], governed_by: "Sequence[SitesFile]" = ()) -> list[TraceJob]:
     trace, made = options.get("trace") or "", options.get("generate")
     if bool(trace) == bool(made):
         raise BadInput("Name one trace of jobs, or make some up with --generate JOBS.")
     if made:
-        return list(generate(made, seed=options["seed"]).jobs)
+        firm = firm_of(governed_by)
+        return suited(generate(made, seed=options["seed"], names=firm.teams).jobs, firm, options["seed"])
     return jobs_of(read(trace, format=options.get("form"), columns=_columns(options.get("columns") or ())))
 
 
@@ -139,17 +152,17 @@ def _at_yardstick(scenario: Scenario, caps: dict[str, Money], policy: str) -> "t
     return file, replace(scenario, caps=_all_caps(file, caps), data_rules=rules)
 
 
-def _at_sites_file(
-    jobs: list[TraceJob], caps: dict[str, Money], options: dict[str, Any], policy: str
-) -> "tuple[SitesFile, Scenario]":
-    from penstock.config import read_sites
+def _say_notes(base: "SitesFile", governed_by: "Mapping[str, SitesFile]") -> None:
+    """What is odd about the sites, as the policy files make them: a rule that the policy has is not missing."""
+    for path, file in (governed_by or {"": base}).items():
+        of = f" ({path})" if len(governed_by) > 1 else ""
+        for note in file.notes:
+            click.echo(f"Note{of}: {note}", err=True)
 
-    if options.get("nodes") is not None or options.get("load") is not None:
-        other = "--nodes" if options.get("nodes") is not None else "--load"
-        raise BadInput(f"{other} and --sites both say what you own; give one of them.")
-    file = under_policy(read_sites(options["sites"]), policy)
-    for note in file.notes:
-        click.echo(f"Note: {note}", err=True)
+
+def _at_sites_file(
+    jobs: list[TraceJob], caps: dict[str, Money], options: dict[str, Any], file: "SitesFile"
+) -> "tuple[SitesFile, Scenario]":
     prepared = prepare(known(jobs, options["knowledge"], options["seed"]), options["costs"])
     return file, scenario_at(file, prepared, caps, options["seed"])
 

@@ -163,7 +163,7 @@ def _write(path: str, lines: Iterable[str]) -> None:
 def _table(report: Any, engine: Any) -> None:
     from penstock.cli import terminal
     from penstock.core.units import HOUR
-    from penstock.formatting import duration, money
+    from penstock.formatting import count, duration, instant, money
     from penstock.policy.presets import BASELINES
 
     def cash(amount: float) -> str:
@@ -190,7 +190,7 @@ def _table(report: Any, engine: Any) -> None:
         ("owned work pushed past the end", f"{report.deferred_gpu_hours:,.0f} GPU-h"),
     ]
     if report.refused_jobs:
-        rows.append(("refused", f"{report.refused_jobs:,} jobs: nothing could ever hold them"))
+        rows.append(("refused", count(report.refused_jobs, "job")))
     if report.unfinished_jobs:
         rows.append(("never ran", f"{report.unfinished_jobs:,} jobs: a cap or a rule binds"))
     setting = f"knob {report.knob}" if report.policy in BASELINES else f"cost of delay {report.knob}"
@@ -203,4 +203,12 @@ def _table(report: Any, engine: Any) -> None:
     ]
     if capped:
         terminal.table("Caps", ("scope", "period", "cap", "spent", "left"), capped)
+    if report.refused_by:
+        refusals = [(row.rule or "wider than all that there is", row.where, row.jobs) for row in report.refused_by]
+        terminal.table("Refused", ("because", "where", "jobs"), refusals)
+    for short in report.short:
+        print(
+            f"Money of {short.scope} was short for {count(short.jobs, 'job')}, from {instant(short.first_at)} on: they "
+            "waited for owned GPUs, for the next period, or until money was returned."
+        )
     print(f"{report.jobs_per_cpu_s:,} jobs per CPU-second, {report.peak_rss_mb:,} MB at the peak.")

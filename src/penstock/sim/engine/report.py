@@ -8,12 +8,32 @@ import resource
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from penstock.core.decide.rules import BUILT_IN
 from penstock.core.engine import Engine, Step
 from penstock.core.ids import members
 from penstock.core.model import events as e
+from penstock.core.model.reasons import ApprovalDenied, CapBinds, NothingAllowed, RateBinds
 from penstock.core.units import HOUR, PERMILLE, Instant, Millis
 from penstock.core.values import value
 from penstock.sim.engine.world import Truth
+
+
+@value
+class Refusals:
+    """How many jobs were refused by one rule; empty words: nothing there is wide enough."""
+
+    rule: str
+    where: str  # file and line, or "built in"
+    jobs: int
+
+
+@value
+class Shortage:
+    """Jobs that a cap made wait, and the first of them."""
+
+    scope: str
+    jobs: int
+    first_at: Instant
 
 
 @value
@@ -46,6 +66,8 @@ class Report:
     peak_rss_mb: int
     refused_jobs: int
     unfinished_jobs: int
+    refused_by: tuple[Refusals, ...] = ()  # the most first
+    short: tuple[Shortage, ...] = ()  # of money, the most jobs first
 
 
 class JobTimes:
@@ -89,6 +111,8 @@ class Tally:
         self.fits: list[tuple[int, bool]] = []  #: after the last step: (width, whether it would fit on standing GPUs)
         self.idle_ms = 0
         self.last_step_at = first_at
+        self.refusals: dict[tuple[str, str], int] = {}
+        self.shortages: dict[str, dict[str, Instant]] = {}  #: by scope: its jobs, and since when
 
     def see(self, step: Step, engine: Engine) -> None:
         if self.rented_gpus:
@@ -119,6 +143,18 @@ class Tally:
     def refused_job(self, event: e.JobRefused) -> None:
         del self.lives[event.job]
         self.refused += 1
+        because = event.because
+        if isinstance(because, NothingAllowed):
+            key = because.rule, because.where
+        elif isinstance(because, ApprovalDenied):
+            key = f"nobody approves it (rule {because.rule})", because.source
+        else:
+            key = "", BUILT_IN
+        self.refusals[key] = self.refusals.get(key, 0) + 1
+
+    def short_of_money(self, event: e.WaitPromised) -> None:
+        if isinstance(event.because, CapBinds | RateBinds):
+            self.shortages.setdefault(event.because.scope, {}).setdefault(event.job, event.at)
 
     def promised(self, event: e.StartPromised) -> None:
         life = self.lives[event.job]
@@ -235,6 +271,16 @@ class Tally:
             peak_rss_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
             refused_jobs=self.refused,
             unfinished_jobs=len(self.lives),
+            refused_by=tuple(
+                Refusals(*key, jobs)
+                for key, jobs in sorted(self.refusals.items(), key=lambda pair: (-pair[1], pair[0]))
+            ),
+            short=tuple(
+                sorted(
+                    [Shortage(scope, len(jobs), min(jobs.values())) for scope, jobs in self.shortages.items()],
+                    key=lambda shortage: (-shortage.jobs, shortage.scope),
+                )
+            ),
         )
 
 
@@ -259,6 +305,7 @@ def percentile(ordered: list[Millis], percent: int) -> float:
 NOTE: Final[dict[type, Callable[[Tally, Any], None]]] = {
     e.JobSubmitted: Tally.submitted,
     e.JobRefused: Tally.refused_job,
+    e.WaitPromised: Tally.short_of_money,
     e.StartPromised: Tally.promised,
     e.AttemptStarted: Tally.started,
     e.AttemptEnded: Tally.ended,

@@ -82,11 +82,23 @@ class Recipe(NamedTuple):
     hurries: float  # probability of a deadline
 
 
-def generate(jobs: int, *, seed: int = 0, teams: int = 3, days: float = 30.0, widest: int | None = None) -> Trace:
-    """Generates `jobs` jobs over `days` days, none wider than `widest`; its default suits the size of the load."""
+def generate(
+    jobs: int,
+    *,
+    seed: int = 0,
+    teams: int = 3,
+    days: float = 30.0,
+    widest: int | None = None,
+    names: Sequence[str] = (),
+) -> Trace:
+    """Generates `jobs` jobs over `days` days, none wider than `widest`; its default suits the size of the load.
+    `names`: of the teams, instead of so many made-up ones.
+    """
+    teams = len(names) or teams
     _check(jobs, teams, days, widest)
     widest = widest or _suitable(jobs, days)
-    recipes = _recipes(Random(f"penstock {seed} people"), teams, widest)
+    called = [*names] or [_team_name(team) for team in range(teams)]
+    recipes = _recipes(Random(f"penstock {seed} people"), called, widest)
     calendars = [_calendar(Random(f"penstock {seed} calendar {team}"), team, days) for team in range(teams)]
     submissions = _submissions(Random(f"penstock {seed} jobs"), jobs, recipes, calendars, widest)
     submissions.sort(key=itemgetter(0))
@@ -127,15 +139,15 @@ def _suitable(jobs: int, days: float) -> int:
     return max([8, *(width for width, _ in WIDTHS if width <= busy / 3)])
 
 
-def _recipes(random: Random, teams: int, widest: int) -> list[Recipe]:
+def _recipes(random: Random, teams: Sequence[str], widest: int) -> list[Recipe]:
     """Everybody's recipes. Widths, classes and run times are spread evenly, so that no seed gets all the long ones."""
-    n = teams * len(PEOPLE) * RECIPES_EACH
+    n = len(teams) * len(PEOPLE) * RECIPES_EACH
     lengths, classes, checkpoints = (_dealt(random, n) for _ in range(3))
     medians = [USUAL_S * (q / (1 - q)) ** 1.2 for q in lengths]
     weights = [_popularity(random, i) * (USUAL_S / medians[i]) ** 0.2 for i in range(n)]
     widths = _widths(_dealt_by_weight(random, weights), widest)
     return [
-        _recipe(random, i, widths[i], _share(CLASSES, classes[i]), medians[i], weights[i], checkpoints[i])
+        _recipe(random, teams, i, widths[i], _share(CLASSES, classes[i]), medians[i], weights[i], checkpoints[i])
         for i in range(n)
     ]
 
@@ -165,7 +177,14 @@ def _popularity(random: Random, i: int) -> float:
 
 
 def _recipe(
-    random: Random, i: int, width: int, job_class: str, median_s: float, weight: float, checkpoint: float
+    random: Random,
+    teams: Sequence[str],
+    i: int,
+    width: int,
+    job_class: str,
+    median_s: float,
+    weight: float,
+    checkpoint: float,
 ) -> Recipe:
     team, rest = divmod(i, len(PEOPLE) * RECIPES_EACH)
     person, k = divmod(rest, RECIPES_EACH)
@@ -174,9 +193,9 @@ def _recipe(
     interactive = job_class == "interactive"
     spec = JobSpec(
         min(width, 2) if interactive else width,
-        team=_team_name(team),
+        team=teams[team],
         name=name,
-        user=f"{PEOPLE[person]}-{_team_name(team)}",
+        user=f"{PEOPLE[person]}-{teams[team]}",
         job_class=job_class,
         priority=PRIORITY.get(job_class, 0),
         checkpoint_every_ms=None if interactive or checkpoint < WITHOUT_CHECKPOINTS else CHECKPOINT_EVERY_MS,
