@@ -11,6 +11,9 @@ A home Job should look to its user as a plain Job does. `make conformance` check
 
 - **Plain**: the cluster's own controller runs the Job. **At home**: the same Job with the label, and owned GPUs are
   free. **Burst**: owned GPUs are full. **Moved**: it bursts, its pods are evicted, and it runs again at home.
+- Each of these uses another one of the three [ways to make a home Job](kubernetes.md#home-jobs). At home:
+  `kubectl penstock apply`. Burst: the label alone, which the cluster's admission policy completes. Moved: the fields
+  written by hand.
 - A user's view of the Job is compared field by field: metadata, spec, status, Events, and one of its pods. It is
   compared when the Job was created, when its pods run, after each thing that happens to a pod or that the user does,
   and at the end.

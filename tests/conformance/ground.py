@@ -23,6 +23,7 @@ from penstock.kube import annotations
 from penstock.kube.access import Access, connect
 from penstock.kube.client import EVENTS, JOBS, PODS, Cluster
 from penstock.kube.informer import Informer
+from penstock.kube.manifests import mutation
 from tests.clusters import A100
 
 Json = dict[str, Any]
@@ -115,6 +116,7 @@ class Ground:
         self.own = self.lab.new_namespace()  # whatever fills the lab is here
         for cluster in (self.lab, self.east):
             cluster.apply(*_shared(self.namespaces.values(), in_lab=cluster is self.lab))
+        self.lab.apply(*mutation(beta=True))
         self.views = {cluster.name: View(cluster, self.noticed.set) for cluster in (self.lab, self.east)}
         for view in self.views.values():
             for informer in (view.jobs, view.pods, view.events):

@@ -13,7 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.core.errors import BadInput
 from penstock.devcluster.images import BUSYBOX
+from penstock.front.applying import Applier
+from penstock.front.defaulting import why_not_ours
 from penstock.kube import annotations
 from penstock.kube.client import JOBS, Kind
 from penstock.kube.errors import AlreadyExists, KubeError, NotFound
@@ -114,10 +117,18 @@ class Play:
             if document["kind"] != "Job":
                 await self._create(_bound(document))
                 continue
-            made = await self._create(document if self.plain is None else as_home_job(document))
+            made = await (self._create(document) if self.plain is None else self._create_home(document))
         self.uid, self.name = made["metadata"]["uid"], made["metadata"]["name"]
         await self.ground.until(lambda: self.lab.job(self.uid), LIMIT_S)
         return made
+
+    async def _create_home(self, document: Json) -> Json:
+        """In one of the three ways that docs/kubernetes.md has, another one in each mode."""
+        way = WAYS[self.mode]
+        with suppress(BadInput):  # what `apply` refuses, or leaves to the cluster, can still be written by hand
+            if way == "applied" and not why_not_ours(document):
+                return (await Applier(self.lab.cluster, "vision", self.namespace).apply(document)).manifest
+        return await self._create(labelled(document) if way == "label alone" else as_home_job(document))
 
     async def _create(self, document: Json) -> Json:
         kind = Kind(
@@ -381,10 +392,19 @@ class Lost(Exception):
 CLUSTER_WIDE: Final = ("PersistentVolume", "PriorityClass")
 
 
-def as_home_job(job: Json) -> Json:
-    """As docs/kubernetes.md has users write it by hand."""
+#: By `kubectl penstock apply`; with the label alone, which the cluster's admission policy completes; by hand.
+WAYS: Final = {"home": "applied", "burst": "label alone", "moved": "by hand"}
+
+
+def labelled(job: Json) -> Json:
     job = copy.deepcopy(job)
     job["metadata"]["labels"] = {**(job["metadata"].get("labels") or {}), annotations.QUEUE: "vision"}
+    return job
+
+
+def as_home_job(job: Json) -> Json:
+    """As docs/kubernetes.md has users write it by hand."""
+    job = labelled(job)
     job["spec"] = {**job["spec"], "suspend": True, "managedBy": annotations.MANAGER}
     return job
 

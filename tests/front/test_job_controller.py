@@ -14,9 +14,11 @@ from penstock.core.model.events import Paused
 from penstock.core.model.types import Offer
 from penstock.devcluster import ClusterGroup
 from penstock.devcluster.external import ExternalCluster
+from penstock.front.applying import Applier
 from penstock.front.job_controller import JobController
 from penstock.front.status import SCHEDULED, JobSnapshot
-from penstock.kube import annotations
+from penstock.kube import annotations, kueue
+from penstock.kube.access import Access, connect
 from penstock.live import admission
 from tests.front.kit import LIMIT_S, SITES, Penstock, binding, complete, condition, failed, home_job, ours, running
 
@@ -398,6 +400,56 @@ def test_a_label_that_is_taken_away_takes_the_job_back(penstock: Callable[..., P
             here.given.kubectl("-n", here.namespace, "label", "job", "a", f"{annotations.QUEUE}-")
             await here.ends("j0", "cancelled")
             await here.shows("a", lambda job: ours(job) == [])
+
+    asyncio.run(tell())
+
+
+def test_its_user_suspends_and_resumes_it_however_it_was_applied(penstock: Callable[..., Penstock]) -> None:
+    """Each Job of `kubectl penstock apply`, and of the admission policy, had Kueue's label, though there was no Kueue:
+    it stayed `suspend: true` while it ran, and neither a patch nor a changed manifest stopped it.
+    """
+
+    def plain(name: str, **spec: Any) -> dict[str, Any]:
+        made = home_job(name, annotations={"checkpoint-every": "1s"})
+        made["spec"] = {"template": made["spec"]["template"], **spec}
+        return made
+
+    async def tell() -> None:
+        async with penstock(sites=SITES[:1]) as here:
+            cluster = connect(Access(kubeconfig=str(here.given.kubeconfig)))
+            applier = Applier(cluster, "vision", here.namespace)
+
+            def patch(name: str, *, suspend: bool) -> None:
+                here.given.kubectl(
+                    "-n", here.namespace, "patch", "job", name, "-p", json.dumps({"spec": {"suspend": suspend}})
+                )
+
+            async def stops(name: str) -> None:
+                job = await here.shows(
+                    name, lambda shown: condition(shown, "Suspended") and not shown["status"].get("active")
+                )
+                assert job["spec"]["suspend"] is True
+
+            async def goes_on(name: str) -> None:
+                await here.shows(name, lambda shown: shown["spec"]["suspend"] is False and running(shown))
+
+            await applier.apply(plain("applied"))
+            by_policy = home_job("completed", labels={kueue.QUEUE: kueue.NOWHERE})  # as the policy leaves it
+            await goes_on("applied")
+            patch("applied", suspend=True)
+            await stops("applied")
+            here.apply(by_policy)
+            await goes_on("completed")
+            patch("completed", suspend=True)
+            await stops("completed")
+            patch("applied", suspend=False)
+            await goes_on("applied")
+            suspended = await applier.apply(plain("applied", suspend=True))
+            assert suspended.outcome == "configured"
+            await stops("applied")
+            assert (await applier.apply(plain("applied"))).outcome == "configured"
+            await goes_on("applied")
+            await cluster.close()
 
     asyncio.run(tell())
 

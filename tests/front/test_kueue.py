@@ -15,7 +15,9 @@ from penstock.drivers.driver import Driver
 from penstock.drivers.kubernetes.connection import KubernetesSettings
 from penstock.drivers.kubernetes.driver import KubernetesDriver
 from penstock.front import defaulting, job_spec
+from penstock.front.status import is_suspended_by_user
 from penstock.front.uninstall import restore_jobs
+from penstock.kube import annotations
 from penstock.kube import kueue as beside
 from penstock.kube.access import Access, connect
 from penstock.kube.maps import Maps, has
@@ -71,7 +73,7 @@ def test_a_home_job_reserves_no_quota_what_runs_is_counted_once_and_what_is_held
 
     async def tell() -> None:
         async with AtHome(cluster, namespace, tmp_path) as here:
-            here.apply(defaulting.as_home_job(runs("a", "12s")))
+            here.apply(defaulting.as_home_job(runs("a", "12s"), kueue_takes_it=True))
             await here.shows("a", running)
             await until_reserved(cluster, namespace, (1, "8"))  # by what runs, and not by the home Job
             here.apply(runs("b", "1s"))  # as it is: Kueue gives it the queue `default`, and holds it back
@@ -100,9 +102,30 @@ def test_one_that_kueue_has_admitted_already_is_explained_and_runs_nowhere() -> 
 def test_the_queue_that_was_meant_is_kept_for_what_runs_and_given_back_when_we_leave() -> None:
     plain = home_job("a", labels={beside.QUEUE: "research"})
     plain["metadata"]["uid"] = "u"
-    home = defaulting.as_home_job(plain)
+    home = defaulting.as_home_job(plain, kueue_takes_it=True)
     assert home["metadata"]["labels"][beside.QUEUE] == beside.NOWHERE
     assert beside.queue_of(home["metadata"]) == "research"
-    assert defaulting.as_home_job(home) == home
+    assert defaulting.as_home_job(home, kueue_takes_it=True) == home
     assert restore_jobs.ordinary(home)["metadata"]["labels"] == {beside.QUEUE: "research"}
-    assert restore_jobs.ordinary(defaulting.as_home_job(home_job("b")))["metadata"]["labels"] == {}
+    assert restore_jobs.ordinary(defaulting.as_home_job(home_job("b"), kueue_takes_it=True))["metadata"]["labels"] == {}
+
+
+def test_where_no_kueue_would_take_it_a_job_keeps_no_queue_label_and_its_suspend_is_its_users() -> None:
+    """Each Job of `kubectl penstock apply` had Kueue's label, Kueue or not: its user's suspend changed nothing."""
+    plain = home_job("a", labels={beside.QUEUE: "research"})
+    home = defaulting.as_home_job(plain)
+    assert beside.QUEUE not in home["metadata"]["labels"]
+    assert beside.queue_of(home["metadata"]) == "research"  # where it runs elsewhere, there may be one
+    begun = {"metadata": {**home["metadata"], "annotations": {annotations.UNSUSPENDED: "j1.1"}}, "spec": home["spec"]}
+    assert is_suspended_by_user(begun)
+    assert beside.unpark({"labels": {beside.QUEUE: beside.NOWHERE}}) == {"metadata": {"labels": {beside.QUEUE: None}}}
+    assert beside.unpark({"labels": {}}) == {}
+
+
+def test_where_kueue_keeps_a_job_suspended_an_annotation_says_what_its_user_wants() -> None:
+    parked = defaulting.as_home_job(home_job("a"), kueue_takes_it=True)
+    parked["metadata"]["annotations"][annotations.UNSUSPENDED] = "j1.1"
+    assert not is_suspended_by_user(parked)
+    for text, suspended in (("true", True), ("false", False)):
+        parked["metadata"]["annotations"][annotations.SUSPEND] = text
+        assert is_suspended_by_user(parked) == suspended

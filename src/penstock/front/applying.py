@@ -11,9 +11,9 @@ from penstock.core.errors import BadInput
 from penstock.core.values import value
 from penstock.front import defaulting, home_kinds
 from penstock.front.three_way import difference, last_applied, merge_patch, noted
-from penstock.kube import annotations
+from penstock.kube import annotations, kueue
 from penstock.kube.client import SELF_REVIEWS, Cluster, Kind
-from penstock.kube.errors import KubeError, NotFound
+from penstock.kube.errors import Forbidden, KubeError, NotFound
 from penstock.kube.references import Json, part
 
 MANAGER: Final = "kubectl-penstock"  #: of fields, in server-side apply
@@ -42,6 +42,8 @@ class Applier:
         self.cluster, self.team, self.namespace = cluster, team, namespace
         self.kinds: dict[tuple[str, str], Kind] = {}
         self.user: str | None = None
+        self.kueue: Kind | None = None
+        self.has_default: dict[str, bool] = {}  #: by namespace: whether Kueue gives each Job there a queue
 
     async def apply(self, manifest: Json) -> Applied:
         """Raises `BadInput` if the manifest is wrong, and `KubeError` if the cluster refuses it."""
@@ -67,7 +69,8 @@ class Applier:
 
     async def _apply_home(self, kind: Kind, manifest: Json, namespace: str, live: Json | None) -> Applied:
         team = self.team or (defaulting.team_of(live) if live else "")
-        home = defaulting.as_home(manifest, team)
+        kueue_takes_it = await self._is_for_kueue(manifest, namespace, live)
+        home = defaulting.as_home(manifest, team, kueue_takes_it=kueue_takes_it)
         if live is None:
             made = await self.cluster.create(kind, noted(await self._signed(home), manifest), namespace)
             return Applied(_said(kind, made), namespace, "created", made)
@@ -76,7 +79,7 @@ class Applier:
                 raise BadInput(f"{namespace}/{part(live, 'metadata')['name']}: {FIXED}.")
             home = _suspended_as_meant(home, manifest, live)
         name = str(part(live, "metadata")["name"])
-        last = _last_home(live, team)
+        last = _last_home(live, team, kueue_takes_it)
         patch = merge_patch(last, home, live)
         then = await self.cluster.patch(kind, name, patch, namespace, dry_run=True)
         diff = difference(live_kind(kind, live), live_kind(kind, then), _said(kind, live))
@@ -91,6 +94,30 @@ class Applier:
 
     def _note(self, manifest: Json) -> str:
         return defaulting.why_not_ours(manifest) if home_kinds.is_home_kind(manifest) else ""
+
+    async def _is_for_kueue(self, manifest: Json, namespace: str, live: Json | None) -> bool:
+        """True if a Kueue would take it, or has it already: it names a queue, or its namespace has a default one."""
+        if live is not None and home_kinds.kind_of(manifest) == home_kinds.JOB:
+            return kueue.is_kueues(part(live, "metadata"))
+        if not self.has_default:
+            self.kueue = await self.cluster.first_kind(kueue.VERSIONS, kueue.LOCAL_QUEUE)
+        if self.kueue is None:
+            self.has_default[namespace] = False
+        elif namespace not in self.has_default:
+            self.has_default[namespace] = await self._has_default(self.kueue, namespace)
+        jobs = home_kinds.jobs_in(manifest)
+        named = self.kueue is not None and any(kueue.queue_of(part(job, "metadata")) for job in jobs)
+        return named or self.has_default[namespace]
+
+    async def _has_default(self, queues: Kind, namespace: str) -> bool:
+        """True also if we may not read it: then Kueue has no chance, and the cluster's administrator no surprise."""
+        try:
+            await self.cluster.get(queues, kueue.DEFAULT, namespace)
+        except NotFound:
+            return False
+        except Forbidden:
+            return True
+        return True
 
     async def _signed(self, home: Json) -> Json:
         """The Job with the user name that the cluster reports for our credentials. The policy `penstock-users` refuses
@@ -157,21 +184,27 @@ def _said(kind: Kind, obj: Json) -> str:
     return f"{kind.name.lower()}{f'.{group}' if group else ''}/{part(obj, 'metadata')['name']}"
 
 
-def _last_home(live: Json, team: str) -> Json:
+def _last_home(live: Json, team: str, kueue_takes_it: bool) -> Json:
     """What was last applied, defaulted as it was then: else what we add would count as its author's change."""
     last = last_applied(live)
     try:
-        return defaulting.as_home(last, team) if last else {}
+        return defaulting.as_home(last, team, kueue_takes_it=kueue_takes_it) if last else {}
     except BadInput:
         return last
 
 
 def _suspended_as_meant(home: Json, manifest: Json, live: Json) -> Json:
     """`suspend` belongs to Penstock, unless its author changed it in the manifest since: then the Job is suspended or
-    resumed, as in plain Kubernetes.
+    resumed, as in plain Kubernetes. Where Kueue keeps it true, an annotation says what its author wants.
     """
     meant, before = (part(written, "spec").get("suspend") for written in (manifest, last_applied(live)))
     changed = bool(last_applied(live)) and bool(meant) != bool(before)
     home = copy.deepcopy(home)
+    if changed and kueue.is_kueues(part(live, "metadata")):
+        home["metadata"]["annotations"] = {
+            **part(home["metadata"], "annotations"),
+            annotations.SUSPEND: "true" if meant else "false",
+        }
+        changed = False
     home["spec"]["suspend"] = bool(meant) if changed else part(live, "spec").get("suspend")
     return home

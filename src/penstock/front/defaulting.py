@@ -1,5 +1,5 @@
 """Default a plain Job into a home Job: add our label, `suspend` and `managedBy`, and keep Kueue from reserving quota
-for it. Nothing else changes. Pure.
+for it where it would. Nothing else changes. Pure.
 
 `applying` calls it. Clusters that serve MutatingAdmissionPolicy default Jobs themselves (`penstock manifests
 admission`).
@@ -14,8 +14,10 @@ from penstock.kube import annotations, kueue
 from penstock.kube.references import Json, part
 
 
-def as_home_job(job: Json, team: str = "", namespace: str = "") -> Json:
-    """A defaulted copy of the Job. Raises `BadInput` if Penstock can never accept it."""
+def as_home_job(job: Json, team: str = "", namespace: str = "", *, kueue_takes_it: bool = False) -> Json:
+    """A defaulted copy of the Job. Raises `BadInput` if Penstock can never accept it. `kueue_takes_it`: it would get
+    quota there, if nothing kept Kueue from it.
+    """
     job = copy.deepcopy(job)
     if job.get("apiVersion") != "batch/v1" or job.get("kind") != "Job":
         raise BadInput("Only Jobs of batch/v1 can be submitted as they are.")
@@ -28,24 +30,25 @@ def as_home_job(job: Json, team: str = "", namespace: str = "") -> Json:
         raise BadInput(f"Whose job is it? Say --team, or write the label {annotations.QUEUE}.")
     if namespace:
         metadata["namespace"] = namespace
-    job["metadata"] = kueue.parked(metadata)
+    job["metadata"] = kueue.parked(metadata) if kueue_takes_it else kueue.unparked(metadata)
     job["spec"] = {**spec, "suspend": True, "managedBy": annotations.MANAGER}
     _refuse_unfit(job)
     return job
 
 
-def as_home(manifest: Json, team: str = "") -> Json:
+def as_home(manifest: Json, team: str = "", *, kueue_takes_it: bool = False) -> Json:
     """A defaulted copy of a Job, or of something that makes Jobs: then its templates are."""
     team = team or team_of(manifest)
     if home_kinds.kind_of(manifest) == home_kinds.JOB:
-        return as_home_job(manifest, team)
+        return as_home_job(manifest, team, kueue_takes_it=kueue_takes_it)
     name = {"name": str(part(manifest, "metadata").get("name"))}
-    return home_kinds.with_templates(manifest, lambda template: _as_home_template(template, team, name))
+    return home_kinds.with_templates(manifest, lambda template: _as_home_template(template, team, name, kueue_takes_it))
 
 
-def _as_home_template(template: Json, team: str, name: Json) -> Json:
+def _as_home_template(template: Json, team: str, name: Json, kueue_takes_it: bool) -> Json:
     """Its Jobs are made by a controller: none of them has the template's own name, and nobody signs them."""
-    home = as_home_job({**template, "metadata": {**part(template, "metadata"), **name}}, team)
+    named = {**template, "metadata": {**part(template, "metadata"), **name}}
+    home = as_home_job(named, team, kueue_takes_it=kueue_takes_it)
     metadata = {key: content for key, content in home["metadata"].items() if key not in name}
     return {**home, "metadata": {**metadata, **{k: v for k, v in part(template, "metadata").items() if k in name}}}
 

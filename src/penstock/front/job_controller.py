@@ -48,6 +48,7 @@ TOLD_SECONDS: Final = 2.0  #: decisions within this time go into one Event
 RUNS_SECONDS: Final = 0.3  #: the same for a start: its Event names the command for the log
 #: A Job without conditions that starts faster than this goes straight to Running: one status write instead of two.
 STARTING_SECONDS: Final = 30.0
+KUEUE_SECONDS: Final = 60.0  #: how often we look if there is a Kueue, while Jobs with its label come
 TOUCH_SECONDS: Final = 20.0  #: how often we ask for the version, which also notices a dead connection
 
 
@@ -67,6 +68,7 @@ class JobController:
         self.cancelled: set[str] = set()  #: ids that this process has cancelled already
         self.suspended: dict[str, bool] = {}  #: ids that this process has suspended or resumed, and which of the two
         self.resized: dict[str, int] = {}  #: ids whose Job has another size now, with the generation that was answered
+        self.kueue = (False, 0.0)  #: whether the cluster has one, and until when we believe it
         self.first: set[str] | None = None  #: uids of the first complete list; None before it
 
     async def run(self) -> None:
@@ -149,13 +151,32 @@ class JobController:
         return rows[0].id if rows else ""
 
     async def _submit(self, job: Json) -> None:
-        if part(job, "spec").get("suspend") is True and (change := kueue.park(part(job, "metadata"))):
-            await self.writer.change(job, change)  # park it before Kueue reserves quota, then reconcile again
+        if change := await self._kueue_change(job):
+            await self.writer.change(job, change)  # before Kueue reserves quota; then reconcile again
             self.due.add(key_of(job), ahead=True)
         elif number := await self.intake.take(job):
             self.home.remember(job, number)
             if number in self.follower.snapshots:  # otherwise the follower enqueues it with its first snapshot
                 self.due.add(key_of(job))
+
+    async def _kueue_change(self, job: Json) -> Json:
+        """A patch of its queue label: Kueue reserves nothing for it, and where there is no Kueue, `suspend` is its
+        user's.
+        """
+        metadata = part(job, "metadata")
+        if not kueue.is_kueues(metadata):
+            return {}
+        if not await self._has_kueue():
+            return kueue.unpark(metadata)
+        return kueue.park(metadata) if part(job, "spec").get("suspend") is True else {}
+
+    async def _has_kueue(self) -> bool:
+        has_it, until = self.kueue
+        now = asyncio.get_running_loop().time()
+        if now >= until:
+            has_it = await self.cluster.first_kind(kueue.VERSIONS, kueue.LOCAL_QUEUE) is not None
+            self.kueue = has_it, now + KUEUE_SECONDS
+        return has_it
 
     # --- status and Events --------------------------------------------------------------------------------------------
 

@@ -95,10 +95,13 @@ def metadata_change(job: Json, snapshot: JobSnapshot) -> Json:
 
 def is_suspended_by_user(job: Json) -> bool:
     """True if somebody suspended it after Penstock had unsuspended it. A manifest that is applied again says
-    `suspend: true` as it did at first, and means the queue. Kueue keeps its home Jobs suspended, so nobody can tell.
+    `suspend: true` as it did at first, and means the queue. Kueue keeps its home Jobs suspended, so nobody can tell:
+    there an annotation says it.
     """
     metadata = part(job, "metadata")
-    ours = annotations.UNSUSPENDED not in part(metadata, "annotations") or kueue.is_kueues(metadata)
+    if kueue.is_kueues(metadata):
+        return bool(part(metadata, "annotations").get(annotations.SUSPEND) == "true")
+    ours = annotations.UNSUSPENDED not in part(metadata, "annotations")
     return part(job, "spec").get("suspend") is True and not ours and not any(map(_applies, parts(metadata, FIELDS)))
 
 

@@ -85,6 +85,8 @@ PROJECT: Final = "penstock.dev/project"
 GPU: Final = "penstock.dev/gpu"  #: GPU models it can use, separated by commas
 CAP: Final = "penstock.dev/cap"  #: the most that rented capacity for it may cost
 INTERRUPTIBLE: Final = "penstock.dev/interruptible"
+#: "true": its user has suspended it, where Kueue keeps `spec.suspend` true whatever anybody wants.
+SUSPEND: Final = "penstock.dev/suspend"
 LEASE_MAX: Final = "penstock.dev/lease-max"  #: the longest lease: how far ahead money is held
 
 # --- on what travels --------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ There are no typed objects: most of an object is passed on or never read.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -117,6 +117,11 @@ class Cluster:
     def time_there(self) -> datetime:
         """The cluster's clock, up to a second late: its last Date header plus the time since."""
         return self.said_at + timedelta(seconds=time.monotonic() - self.heard_at)
+
+    @property
+    def silent_s(self) -> float:
+        """Since its last answer, or since we know it."""
+        return time.monotonic() - self.heard_at
 
     async def close(self) -> None:
         while self.pending:
@@ -300,6 +305,13 @@ class Cluster:
         for row in _decoded(answer.content).get("resources") or ():
             if row["kind"] == name and "/" not in row["name"]:
                 return Kind(name, row["name"], api, namespaced=bool(row["namespaced"]))
+        return None
+
+    async def first_kind(self, apis: Iterable[str], name: str) -> Kind | None:
+        """The kind by the first of these API versions that the server serves."""
+        for api in apis:
+            if (kind := await self.kind(api, name)) is not None:
+                return kind
         return None
 
     async def version(self) -> str:
