@@ -24,7 +24,7 @@ from penstock.web import browsers
 from penstock.web.access import needed
 from penstock.web.browsers import ALWAYS
 from penstock.web.limits import BodyLimit
-from penstock.web.problems import BUG, problem_of
+from penstock.web.problems import is_bug, problem_of
 from penstock.web.schemas import Shape
 from penstock.web.tokens import Token
 
@@ -83,16 +83,18 @@ class FastRoutes:
                 self.limit.check(scope)
                 response = await handle(Request(scope, self.limit.limited(receive), send))
             except Exception as error:  # noqa: BLE001 - one that we did not expect is raised again below
-                problem = problem_of(error)
-                bug = error if problem.kind == BUG else None
-                response = problem.response()
+                response = problem_of(error).response()
+                bug = error if is_bug(error) else None
             status = response.status_code
             browsers.mark(response.raw_headers)
             await response(scope, receive, send)
         finally:
             self.metrics.observe(route.path_format, scope["method"], status, perf_counter() - began)
         if bug is not None:  # the server logs it
-            raise bug
+            try:
+                raise bug
+            finally:
+                del bug  # its traceback leads to this frame
 
 
 class JsonAnswer(Response):

@@ -7,7 +7,7 @@ from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 
-from penstock.web.problems import Problem, problem_of
+from penstock.web.problems import Problem, is_bug, problem_of
 
 THEME: Final = "penstock_theme"  #: cookie with the chosen theme, so that a dark page never flashes white
 #: No other origins, nothing inline: text that somebody typed can never run as a script.
@@ -44,10 +44,10 @@ class ForPeople(APIRoute):
             try:
                 return await answer(request)
             except Exception as error:
-                problem = problem_of(error)
-                if problem.kind == "bug" or "text/html" not in request.headers.get("accept", ""):
+                # No name here for the problem: its traceback leads to this frame, and both would stay.
+                if is_bug(error) or "text/html" not in request.headers.get("accept", ""):
                     raise
-                return _page(request, problem)
+                return _page(request, problem_of(error))
 
         return handled
 

@@ -36,11 +36,7 @@ MOST_BUFFERED: Final = 4_000_000  #: bytes for one client that does not read
 
 
 class Excess(Exception):
-    """A client sent more than it may; `status` is the answer."""
-
-    def __init__(self, status: int, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
+    """A client sent more than it may: the parser ends."""
 
 
 class SlowReader(asyncio.Protocol):
@@ -74,7 +70,7 @@ class HttpConnection(SlowReader, HttpToolsProtocol):
         self.body_since: float | None = None  #: since when a body is arriving
         self.wire = 0  #: bytes of this head or body so far
         self.chunks = self.head = 0
-        self.excess: Excess | None = None
+        self.excess = 0, ""  #: status and sentence for a client that sent more than it may
         self.running: RequestResponseCycle | None = None  #: the request that is worked on; `cycle` is the newest
         self.unparsed = bytearray()  #: what waits for its turn
         self.answering = False  #: a request has just been answered
@@ -115,7 +111,8 @@ class HttpConnection(SlowReader, HttpToolsProtocol):
         before = self.wire
         super().data_received(data)
         if self.wire == before > most and not self.transport.is_closing():  # no head and no body ended in it
-            self.excess = self.excess or Excess(431 if self.body_since is None else 413, "The request is too large.")
+            if not self.excess[0]:
+                self.excess = 431 if self.body_since is None else 413, "The request is too large."
             self.send_400_response("")
 
     def on_message_begin(self) -> None:
@@ -176,11 +173,11 @@ class HttpConnection(SlowReader, HttpToolsProtocol):
 
     def _refuse(self, status: int, detail: str) -> None:
         """The parser ends with an error, which `send_400_response` answers."""
-        self.excess = Excess(status, detail)
-        raise self.excess
+        self.excess = status, detail  # and not the error: its traceback leads back here
+        raise Excess(detail)
 
     def send_400_response(self, msg: str) -> None:
-        status, detail = (400, msg) if self.excess is None else (self.excess.status, str(self.excess))
+        status, detail = self.excess if self.excess[0] else (400, msg)
         title = HTTPStatus(status).phrase
         problem = {"type": "urn:penstock:bad-request", "title": title, "status": status, "detail": detail}
         body = json.dumps(problem).encode()
@@ -214,6 +211,18 @@ class HttpConnection(SlowReader, HttpToolsProtocol):
         self._disconnect()
         super().connection_lost(exc)
         self.bounded.gone(self.peer)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Break what refers to itself. What is left of a connection must not wait for the cyclic collector, nor for a
+        timer: strangers open and close them by the thousand.
+        """
+        self._unset_keepalive_if_required()
+        self.pipeline.clear()
+        gone: Any = self
+        gone.cycle = gone.parser = self.running = None
+        if self.peer.connection is self:
+            self.peer.connection = None
 
     def _disconnect(self) -> None:
         """Tell the request that is worked on; uvicorn tells only the newest one."""
@@ -229,6 +238,7 @@ class HttpConnection(SlowReader, HttpToolsProtocol):
         talk = WebSocketConnection(self.bounded, self.peer, self.config, self.server_state, self.app_state)
         talk.connection_made(self.transport)
         self.transport.set_protocol(talk)
+        self._let_go()
         try:
             talk.data_received(b"\r\n".join([*lines, b"", b""]))
         except ValueError:  # bytes beyond ASCII, which WebSockets do not have in an address or a header
@@ -259,3 +269,4 @@ class WebSocketConnection(SlowReader, WSProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.bounded.gone(self.peer)
+        self.peer.connection = None

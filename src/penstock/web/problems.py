@@ -63,6 +63,11 @@ def not_found(kind: str, name: str) -> Problem:
     return Problem(404, "not-found", f"There is no {kind} {name!r}, or you may not see it; check the name.")
 
 
+def cut_off() -> Problem:
+    """Nobody reads it: the client is gone."""
+    return Problem(400, "cut-off", "The connection ended before the answer; send it again.")
+
+
 def conflict(detail: str) -> Problem:
     return Problem(409, "conflict", detail)
 
@@ -133,6 +138,11 @@ def problem_of(error: Exception) -> Problem:
             return Problem(500, "quarantined", f"Nothing was done: {error}")
         case _:
             return Problem(500, BUG, "This is a bug in Penstock; its log has the traceback. Nothing was recorded.")
+
+
+def is_bug(error: Exception) -> bool:
+    """True if no layer expected it: the server logs it."""
+    return problem_of(error).kind == BUG
 
 
 def invalid(errors: Sequence[Any]) -> Problem:

@@ -6,7 +6,7 @@ where a request looks them up, and follows the journal's tables: so a standby kn
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -20,6 +20,7 @@ from penstock.journal.journal import Reader, Unwritable
 from penstock.journal.tokens import RevocationRow, TokenRow
 from penstock.web.details import NONE, Details
 from penstock.web.problems import Problem
+from penstock.web.streaming import unless, until
 
 Permission: TypeAlias = Literal["nothing", "read", "submit", "operate", "approve", "tokens", "audit"]
 Role: TypeAlias = Literal["admin", "operator", "approver", "member", "viewer"]
@@ -125,26 +126,13 @@ class Tokens:
 
     async def while_valid(self, token: Token, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """The items until the token is no longer valid, also while none comes."""
-        gone = asyncio.ensure_future(self.gone(token))
-        try:
-            async with aclosing(items):
-                while (item := await _before(gone, items)) is not None:
-                    yield item[0]
-        finally:
-            gone.cancel()
+        async with aclosing(until(self.gone(token), items)) as valid:
+            async for item in valid:
+                yield item
 
-    async def while_asked(self, token: Token, work: Awaitable[T]) -> T:
+    async def while_asked(self, token: Token, work: Coroutine[Any, Any, T]) -> T:
         """The work's result; raises "unauthorized" as soon as the token is no longer valid."""
-        gone, asked = asyncio.ensure_future(self.gone(token)), asyncio.ensure_future(work)
-        tasks: list[asyncio.Future[Any]] = [gone, asked]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if gone.done():
-                raise unauthorized()
-            return await asked
-        finally:
-            gone.cancel()
-            await _drop(asked)
+        return await unless(self.gone(token), work, unauthorized)
 
     def __iter__(self) -> Iterator[Token]:
         return (replace(token, revoked=token.id in self.revoked) for token in self.by_digest.values())
@@ -293,32 +281,6 @@ class Tokens:
                     self._take(rows, await asyncio.to_thread(reader.revocations, self.revoked_to))
         finally:
             self._asking, self._asked_at = None, began_at
-
-
-async def _before(gone: "asyncio.Future[None]", items: AsyncIterator[T]) -> tuple[T] | None:
-    """The next item; None if there is none before the token is gone."""
-    coming = asyncio.ensure_future(_next(items))
-    tasks: list[asyncio.Future[Any]] = [gone, coming]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return None if gone.done() else await coming
-    finally:
-        await _drop(coming)
-
-
-async def _drop(task: "asyncio.Future[Any]") -> None:
-    """Nobody wants its result any more, nor its error."""
-    if not task.done():
-        task.cancel()
-        await asyncio.wait([task])
-    if not task.cancelled():
-        task.exception()
-
-
-async def _next(items: AsyncIterator[T]) -> tuple[T] | None:
-    async for item in items:
-        return (item,)
-    return None
 
 
 def unauthorized() -> Problem:

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
 from penstock.core.model.lifecycle import ENDED
@@ -21,7 +21,8 @@ from penstock.live.plane import Plane
 from penstock.web import deps
 from penstock.web.access import Guard
 from penstock.web.deps import GuardHere, MayRead, OneStream, PlaneHere, ReaderHere
-from penstock.web.problems import not_found
+from penstock.web.problems import cut_off, not_found
+from penstock.web.streaming import StreamedAnswer, left, unless
 from penstock.web.tokens import Token
 
 routes: Final = APIRouter(prefix="/v1", tags=["jobs"], responses=deps.PROBLEMS)
@@ -76,10 +77,12 @@ async def log(
     """
     await on_record(request, guard, plane, reader, caller, job)
     asked = LogQuery(plane, reader, caller, job, rank)
-    piece = await guard.tokens.while_asked(caller, asked.piece(attempt, after, wait))
+    piece = await guard.tokens.while_asked(
+        caller, unless(left(request.receive), asked.piece(attempt, after, wait), cut_off)
+    )
     if follow:
         following = guard.tokens.while_valid(caller, asked.follow(piece))
-        return StreamingResponse(following, media_type=TEXT, headers=HEADERS)
+        return StreamedAnswer(following, TEXT, HEADERS)
     return Response(piece.text, media_type=TEXT, headers=HEADERS | piece.headers)
 
 

@@ -5,12 +5,11 @@
 
 import asyncio
 import shlex
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Request, Response
-from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
 from penstock import __version__
@@ -31,6 +30,7 @@ from penstock.web.problems import not_found
 from penstock.web.routes import jobs, logs, money, stream
 from penstock.web.routes import sites as site_routes
 from penstock.web.routes.approvals import job_shape
+from penstock.web.streaming import EventStream, ServerEvent
 from penstock.web.tokens import Token
 from penstock.web.views import feed, formats, queue, sites, spending, timeline
 from penstock.web.views import job as job_view
@@ -164,7 +164,7 @@ def _spending(plane: Plane, reader: Reader, caller: Token, at: Instant) -> dict[
 
 
 def _feed(plane: Plane, reader: Reader, caller: Token, at: Instant) -> list[feed.Item]:
-    telling, shown = stream.EventStream(reader, plane.view.policy.currency, caller), dict[str, schemas.Event]()
+    telling, shown = stream.EventShapes(reader, plane.view.policy.currency, caller), dict[str, schemas.Event]()
     before: tuple[int, int] | None = None
     for _ in range(PAGES_BACK):
         entries = reader.feed(before, FEED, IN_FEED)
@@ -256,24 +256,23 @@ def frame(request: Request, plane: Plane) -> dict[str, Any]:
     }
 
 
-@routes.get("/news/stream", response_class=EventSourceResponse)
+@routes.get("/news/stream")
 async def news(
     guard: GuardHere,
     plane: PlaneHere,
     caller: MayRead,
     stream_slot: OneStream,  # noqa: ARG001 - counts it
-) -> AsyncIterator[ServerSentEvent]:
+) -> Response:
     """The number of the latest picture, at once and whenever there is a newer one: a page that was away catches up."""
-    async for event in guard.tokens.while_valid(caller, _news(plane)):
-        yield event
+    return EventStream(guard.tokens.while_valid(caller, _news(plane)))
 
 
-async def _news(plane: Plane) -> AsyncGenerator[ServerSentEvent, None]:
+async def _news(plane: Plane) -> AsyncGenerator[ServerEvent, None]:
     seen = -1
     while True:
         if plane.view.number > seen:
             seen = plane.view.number
-            yield ServerSentEvent(data=seen)
+            yield ServerEvent(str(seen))
         await asyncio.sleep(PACE_SECONDS)  # one notification for many steps; the view follows them
         await plane.heard(seen)
 

@@ -5,12 +5,11 @@ browsers do, gets everything after it.
 """
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Header, Query
-from fastapi.sse import EventSourceResponse, ServerSentEvent
+from fastapi import APIRouter, Depends, Header, Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from penstock.core.ids import job_concerned, members
@@ -20,6 +19,7 @@ from penstock.live.plane import Plane
 from penstock.web import deps, explain, schemas
 from penstock.web.deps import GuardHere, MayRead, OneStream, PlaneHere, ReaderHere
 from penstock.web.problems import Problem
+from penstock.web.streaming import EventStream, ServerEvent
 from penstock.web.tokens import Token
 
 routes: Final = APIRouter(prefix="/v1", tags=["events"], responses=deps.PROBLEMS)
@@ -36,7 +36,7 @@ def events(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> schemas.Events:
     entries = reader.feed(_place(before) if before else None, limit)
-    teller = EventStream(reader, plane.view.policy.currency, caller)
+    teller = EventShapes(reader, plane.view.policy.currency, caller)
     shapes = [teller.shape(entry.number, entry.part, entry.at, entry.event) for entry in entries]
     following = f"{entries[-1].number}.{entries[-1].part}" if len(entries) == limit else None
     return schemas.Events(events=[shape for shape in shapes if shape is not None], next=following)
@@ -64,7 +64,12 @@ def _place(text: str) -> tuple[int, int]:
     return int(step), int(part or 0)
 
 
-@routes.get("/events/stream", response_class=EventSourceResponse, summary="The journal as it is written")
+@routes.get(
+    "/events/stream",
+    response_class=Response,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Events."}},
+    summary="The journal as it is written",
+)
 async def stream(
     guard: GuardHere,
     plane: PlaneHere,
@@ -72,26 +77,25 @@ async def stream(
     caller: MayRead,
     begin: Annotated[tuple[int, int], Depends(_begin)],
     stream_slot: OneStream,  # noqa: ARG001 - counts it
-) -> AsyncIterator[ServerSentEvent]:
+) -> Response:
     """Begins with what comes next, or after the event that the client saw last. Ends with the token."""
-    async for event in guard.tokens.while_valid(caller, _events(plane, reader, caller, *begin)):
-        yield event
+    return EventStream(guard.tokens.while_valid(caller, _events(plane, reader, caller, *begin)))
 
 
 async def _events(
     plane: Plane, reader: Reader, caller: Token, step: int, part: int
-) -> AsyncGenerator[ServerSentEvent, None]:
-    teller = EventStream(reader, plane.view.policy.currency, caller)
+) -> AsyncGenerator[ServerEvent, None]:
+    teller = EventShapes(reader, plane.view.policy.currency, caller)
     while True:
         for row in await run_in_threadpool(reader.steps, step - 1, STEPS):
             after_part = part if row.number == step else -1
             for shape in await run_in_threadpool(teller.row, row, after_part):
-                yield ServerSentEvent(data=shape, id=shape.id, event=shape.kind)
+                yield ServerEvent(shape.model_dump_json(), shape.id, shape.kind)
             step, part = row.number, len(row.inputs) + len(row.outputs) - 1
         await plane.heard(step)
 
 
-class EventStream:
+class EventShapes:
     """Converts events to shapes for one caller, who may not see them all. Caches which team a job belongs to."""
 
     def __init__(self, reader: Reader, currency: str, caller: Token) -> None:
