@@ -344,3 +344,24 @@ def test_files_that_run_out_do_not_end_the_listener(tmp_path: Path) -> None:
         resource.prlimit(plane.process.pid, resource.RLIMIT_NOFILE, before)
         assert plane.client().get("/healthz").status_code == 200
         assert "Traceback" not in plane.words
+
+
+def test_a_stop_with_pages_and_logs_open_is_silent(tmp_path: Path) -> None:
+    """Each stop with a browser open ended in sixty lines of traceback: the streams were cancelled, nobody waited for
+    them, and by the time they ended their errors were printed.
+    """
+    with ControlPlane(tmp_path / "home") as plane:
+        job = plane.submit(sys.executable, "-c", "import time; time.sleep(600)")
+        until(lambda: plane.job(job)["state"] == "running")
+        paths = ("/news/stream", "/v1/events/stream?after=0", f"/v1/jobs/{job}/log?follow=true")
+        with many(plane, len(paths) + 1) as (*streams, waits):
+            for sock, path in zip(streams, paths, strict=True):
+                sock.sendall(head("GET", path, secret=admin(plane)))
+                assert status(sock) == 200
+            waits.sendall(head("GET", f"/v1/jobs/{job}/log?wait=30", secret=admin(plane)))
+            until(lambda: plane.client().get("/healthz").status_code == 200)
+            plane.client().post(f"/v1/jobs/{job}/cancel")
+            plane.ended(job)
+            assert plane.stop() == 0
+            assert all(is_closed(sock) for sock in (*streams, waits))
+    assert [line for line in plane.words.splitlines() if not line.startswith("Notice: Jobs at here run as")] == []

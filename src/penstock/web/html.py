@@ -44,10 +44,11 @@ class ForPeople(APIRoute):
             try:
                 return await answer(request)
             except Exception as error:
-                # No name here for the problem: its traceback leads to this frame, and both would stay.
                 if is_bug(error) or "text/html" not in request.headers.get("accept", ""):
                     raise
-                return _page(request, problem_of(error))
+                page = _page(request, problem_of(error))
+                error.__traceback__ = None  # it leads to frames that lead back to it, and all of them would stay
+                return page
 
         return handled
 

@@ -207,6 +207,14 @@ class HttpConnection(SlowReader, HttpToolsProtocol):
         self._disconnect()
         self.transport.abort()
 
+    def shutdown(self) -> None:
+        """The server ends: what streams ends now, what answers may finish."""
+        super().shutdown()
+        streams = self.running is not None and self.running.response_started and not self._answered()
+        if streams and self.write_since is None:
+            self._disconnect()
+            self.transport.close()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._disconnect()
         super().connection_lost(exc)

@@ -19,6 +19,7 @@ from penstock.web.tls import Certificate
 
 #: Seconds that a connection without a request stays open.
 KEEP_ALIVE_SECONDS: Final = 30
+CANCEL_SECONDS: Final = 1.0  #: for what was cancelled at the end
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -123,6 +124,8 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         self.bounded.abort_all()  # uvicorn cancels what still answers and leaves its connection open
         await asyncio.sleep(0)  # the loop's next turn is when they are closed
+        if cancelled := list(self.server_state.tasks):  # it does not wait for them, and what they log would come later
+            await asyncio.wait(cancelled, timeout=CANCEL_SECONDS)
 
     def _connection(self, peer: Peer) -> HttpConnection:
         return HttpConnection(self.bounded, peer, self.config, self.server_state, self.lifespan.state)
