@@ -9,7 +9,6 @@ import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import cache
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final
@@ -164,9 +163,5 @@ async def _all_closed(served: server._Server) -> None:
 
 
 def _alive() -> "Counter[str]":
-    return Counter(type(thing).__name__ for thing in gc.get_objects() if _counts(type(thing)))
-
-
-@cache
-def _counts(kind: type) -> bool:
-    return issubclass(kind, COUNTED)
+    things = Counter(map(type, gc.get_objects()))
+    return Counter({kind.__name__: count for kind, count in things.items() if issubclass(kind, COUNTED)})
