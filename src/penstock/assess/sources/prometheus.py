@@ -16,7 +16,7 @@ from penstock.assess.sources.promql import Prometheus, Series
 from penstock.assess.sources.reading import coverage_of, numbered, recurring_key
 from penstock.core.units import HOUR, MINUTE, PERMILLE, SECOND, Instant, Millis
 from penstock.kube.gpu_models import WHOLE
-from penstock.sim.traces.rows import UNPRINTABLE
+from penstock.sim.traces.rows import EPOCH_LIKE, MOST_GPUS, UNPRINTABLE
 
 Pod: TypeAlias = tuple[str, str]  #: namespace and name
 
@@ -126,25 +126,26 @@ class _Month:
 
     def _requested(self, series: Series) -> None:
         pod = _pod_of(series.labels)
-        at = [when for when, number in series.points if number >= 1]
-        if pod is None or not at:
+        points = [(when, number) for when, number in series.points if 1 <= number <= MOST_GPUS]
+        if pod is None or not points:
             return
+        at = [when for when, _ in points]
         life = self.pods.setdefault(pod, _Life())
         life.first_at, life.last_at = min(life.first_at, at[0]), max(life.last_at, at[-1])
-        life.gpus = max(life.gpus, round(max(number for _, number in series.points)))
+        life.gpus = max(life.gpus, round(max(number for _, number in points)))
         self.first_at, self.last_at = min(self.first_at, at[0]), max(self.last_at, at[-1])
 
     def _kube_pod_start_time(self, series: Series) -> None:
         if life := self._known(series):
-            life.started_at = _instant(series)
+            life.started_at = self._instant(series)
 
     def _kube_pod_completion_time(self, series: Series) -> None:
         if life := self._known(series):
-            life.completed_at = _instant(series)
+            life.completed_at = self._instant(series)
 
     def _kube_pod_created(self, series: Series) -> None:
         if life := self._known(series):
-            life.created_at = _instant(series)
+            life.created_at = self._instant(series)
 
     def _kube_pod_labels(self, series: Series) -> None:
         if life := self._known(series):
@@ -158,7 +159,7 @@ class _Month:
 
     def _owned(self, series: Series) -> None:
         for at, number in series.points:
-            if not self.owned or self.owned[-1].gpus != round(number):
+            if 0 <= number <= MOST_GPUS and (not self.owned or self.owned[-1].gpus != round(number)):
                 self.owned.append(OwnedGpus(at, round(number)))
 
     def _counted(self, series: Series) -> None:
@@ -179,9 +180,14 @@ class _Month:
         life = self.pods[pod]
         begin, end = life.started_at or 0, life.completed_at or 1 << 62
         for at, number in series.points:
-            if not begin <= at < end:
+            if not begin <= at < end or number < 0:
                 continue  # a server shows the last sample for five minutes, also after the pod has ended
             self.used.setdefault((pod, at // HOUR * HOUR), [0.0, 0.0])[column] += number * scale * STEP_MS
+
+    def _instant(self, series: Series) -> Instant | None:
+        """None for what no pod of this month can have: that of another clock is not known."""
+        at = round(series.points[-1][1] * SECOND)
+        return at if EPOCH_LIKE <= at <= self.to_at + HOUR else None
 
     def _known(self, series: Series) -> _Life | None:
         pod = _pod_of(series.labels)
@@ -310,10 +316,6 @@ def _pod_of(labels: Mapping[str, str]) -> Pod | None:
     name = labels.get("exported_pod") or labels.get("pod", "")
     namespace = labels.get("exported_namespace") or labels.get("namespace", "")
     return (namespace, name) if name and not UNPRINTABLE.search(namespace + name) else None
-
-
-def _instant(series: Series) -> Instant:
-    return round(series.points[-1][1] * SECOND)
 
 
 def _begin(life: _Life) -> Instant:

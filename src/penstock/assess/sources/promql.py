@@ -2,12 +2,16 @@
 
 A month is asked for in windows. A window that the server refuses as too large, or does not answer in time, is asked
 for in two halves; one that fails otherwise is asked for once more. What stays unanswered is said and never filled in.
+A window has one deadline for all of its answer, and a number that is none (NaN, +Inf) says nothing.
 Nothing is followed to another address, so that a token stays with the server it is for.
 """
 
 import os
+import socket
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -23,7 +27,9 @@ if TYPE_CHECKING:
 ANSWER_SECONDS: Final = 60.0  #: for one window; the server is told the same
 CONNECT_SECONDS: Final = 10.0
 NO_ANSWER: Final = ("the answer is not JSON, or was cut short", "the answer is no object")
-MOST_BYTES: Final = 128 << 20  #: of one answer
+MOST_BYTES: Final = 32 << 20  #: of one answer
+MOST_NUMBER: Final = 1e12  #: of a sample: GPUs, percents, seconds since 1970
+MOST_WARNINGS: Final = 20
 WINDOW_MS: Final[Millis] = 6 * HOUR
 LEAST_WINDOW_MS: Final[Millis] = 45 * MINUTE
 PAUSE_SECONDS: Final = 1.0  #: before a second try
@@ -78,16 +84,18 @@ class Prometheus:
         *,
         transport: "httpx2.BaseTransport | None" = None,
         sleep: Callable[[float], None] = time.sleep,
+        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         import httpx2
 
         _check(url, token)
-        self.url, self.sleep = url.rstrip("/"), sleep
+        self.url, self.sleep, self.answer_seconds = url.rstrip("/"), sleep, answer_seconds
+        self.deadline = _Deadline(answer_seconds)
         self.host = urlsplit(url).netloc.rpartition("@")[2]
         self.missing: list[str] = []
         self.warnings: dict[str, None] = {}  #: partial answers, by the server's own words
         headers = {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
-        timeout = httpx2.Timeout(ANSWER_SECONDS + 5, connect=CONNECT_SECONDS)
+        timeout = httpx2.Timeout(answer_seconds + 5, connect=CONNECT_SECONDS)
         self.client = httpx2.Client(headers=headers, timeout=timeout, follow_redirects=False, transport=transport)
 
     def close(self) -> None:
@@ -155,31 +163,40 @@ class Prometheus:
             "start": f"{begins_at / SECOND:.3f}",
             "end": f"{(ends_at - 1) / SECOND:.3f}",
             "step": f"{step_ms / SECOND:.3f}",
-            "timeout": f"{ANSWER_SECONDS:.0f}s",
+            "timeout": f"{self.answer_seconds:.0f}s",
         }
         try:
-            return self._once(asked)
+            body = self._once(asked)
         except (TooLarge, QueryDenied):
             raise
         except NoAnswer:
             self.sleep(PAUSE_SECONDS)
-            return self._once(asked)
+            body = self._once(asked)
+        return _matrix(body, self.host, begins_at, ends_at)
 
-    def _once(self, asked: Mapping[str, str]) -> list[Series]:
+    def _once(self, asked: Mapping[str, str]) -> dict[str, Any]:
         import httpx2
 
-        try:
-            with self.client.stream("GET", f"{self.url}/api/v1/query_range", params=dict(asked)) as answer:
-                content = _bounded(answer)
-                return self._series(answer.status_code, answer.headers.get("Location", ""), content)
-        except httpx2.ReadTimeout:
-            raise Slow(f"{self.host} did not answer in {ANSWER_SECONDS:.0f} s") from None
-        except httpx2.HTTPError as error:
-            raise NoAnswer(
-                f"{self.host} cannot be reached ({' '.join(str(error).split()) or type(error).__name__})"
-            ) from None
+        slow = f"{self.host} did not answer in {self.answer_seconds:.0f} s"
+        with self.deadline:
+            try:
+                with self.client.stream(
+                    "GET",
+                    f"{self.url}/api/v1/query_range",
+                    params=dict(asked),
+                    extensions={"trace": self.deadline.watch},
+                ) as answer:
+                    content = _bounded(answer)
+                return self._body(answer.status_code, answer.headers.get("Location", ""), content)
+            except httpx2.ReadTimeout:
+                raise Slow(slow) from None
+            except httpx2.HTTPError as error:
+                if self.deadline.is_over:
+                    raise Slow(slow) from None
+                why = " ".join(str(error).split()) or type(error).__name__
+                raise NoAnswer(f"{self.host} cannot be reached ({why})") from None
 
-    def _series(self, status: int, location: str, content: bytes) -> list[Series]:
+    def _body(self, status: int, location: str, content: bytes) -> dict[str, Any]:
         if 300 <= status < 400:
             where = urlsplit(location).netloc or "another path"
             raise QueryDenied(
@@ -198,9 +215,11 @@ class Prometheus:
             raise QueryDenied(f"{self.host} does not understand the query ({status}){words}")
         if status != 200 or body.get("status") != "success":
             raise NoAnswer(f"{self.host} answers {status}{words}")
-        for warning in body.get("warnings") or ():
-            self.warnings[" ".join(str(warning).split())[:200]] = None
-        return _matrix(body, self.host)
+        warnings = body.get("warnings")
+        for warning in warnings[:MOST_WARNINGS] if isinstance(warnings, list) else ():
+            if len(self.warnings) < MOST_WARNINGS:
+                self.warnings[" ".join(str(warning).split())[:200]] = None
+        return body
 
 
 def _check(url: str, token: str) -> None:
@@ -211,6 +230,36 @@ def _check(url: str, token: str) -> None:
         raise BadInput("--prometheus: everybody on this machine can read a password in an address; use a token file.")
     if token and parts.scheme == "http" and parts.hostname not in LOOPBACK:
         raise BadInput(f"--prometheus {url}: a token is sent by https only; anybody on the way could read it.")
+
+
+class _Deadline:
+    """For a whole answer: whoever sends a byte a second keeps every timeout of a single read. Ends the connection."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.connected: socket.socket | None = None  #: also of the answers before: a connection serves many
+        self.is_over = False
+        self.timer = threading.Timer(seconds, self._end)
+
+    def __enter__(self) -> None:
+        self.is_over = False
+        self.timer = threading.Timer(self.seconds, self._end)
+        self.timer.daemon = True
+        self.timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.timer.cancel()
+
+    def watch(self, event: str, info: Mapping[str, Any]) -> None:
+        """Called by the HTTP client at each step of a request. TLS takes the socket over."""
+        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            self.connected = info["return_value"].get_extra_info("socket")
+
+    def _end(self) -> None:
+        self.is_over = True
+        with suppress(OSError):
+            if self.connected is not None:
+                self.connected.shutdown(socket.SHUT_RDWR)
 
 
 def _bounded(answer: Any) -> bytes:
@@ -226,22 +275,32 @@ def _bounded(answer: Any) -> bytes:
 def _decoded(content: bytes) -> dict[str, Any]:
     try:
         body = msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {"error": NO_ANSWER[0]}
     return body if isinstance(body, dict) else {"error": NO_ANSWER[1]}
 
 
-def _matrix(body: Mapping[str, Any], host: str) -> list[Series]:
+def _matrix(body: Mapping[str, Any], host: str, begins_at: Instant, ends_at: Instant) -> list[Series]:
     try:
         data = body["data"]
         if data["resultType"] != "matrix":
-            raise NoAnswer(f"{host} answers with a {data['resultType']} where a matrix was asked for")
-        return [
+            kind = " ".join(str(data["resultType"]).split())[:40]
+            raise NoAnswer(f"{host} answers with a {kind} where a matrix was asked for")
+        series = (
             Series(
                 {str(key): str(text) for key, text in row["metric"].items()},
-                [(round(float(at) * SECOND), float(number)) for at, number in row["values"]],
+                list(_points(row["values"], begins_at, ends_at)),
             )
             for row in data["result"]
-        ]
-    except (KeyError, TypeError, ValueError, AttributeError):
+        )
+        return [one for one in series if one.points]
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         raise NoAnswer(f"{host} answers in a form that is not Prometheus's") from None
+
+
+def _points(values: Iterable[Any], begins_at: Instant, ends_at: Instant) -> Iterator[tuple[Instant, float]]:
+    """Those of the window that are numbers. A comparison with NaN is false."""
+    for text, number_text in values:
+        at, number = float(text) * SECOND, float(number_text)
+        if begins_at - 1 <= at < ends_at and abs(number) <= MOST_NUMBER:
+            yield round(at), number
