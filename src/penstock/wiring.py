@@ -124,7 +124,7 @@ async def running(
         plane, guard, app = parts.plane, parts.guard, parts.app
         with reachable():
             _know_tokens(guard.tokens, reader, options.home, older)
-            parts.anchoring.check()
+            _say(parts.anchoring.check())
         async with (
             guard.denials.saved(),
             guard.tokens.followed(reader),
@@ -520,10 +520,10 @@ def _governed(options: Options, file: SitesFile) -> tuple[SitesFile, bytes]:
     """What the sites file says with the policy file beside it, and that file's text; empty: there is none."""
     if not options.policy:
         return file, b""
-    from penstock.config.document import read_bytes
+    from penstock.config.document import read_regular
     from penstock.policy.file import governed, parse_policy
 
-    raw = read_bytes(options.policy)
+    raw = read_regular(options.policy)
     return governed(file, parse_policy(raw, options.policy, file)), raw
 
 

@@ -56,13 +56,13 @@ def saying(number: Callable[[dict[str, str]], object], labels: object = POD, **m
     return lambda asked: answer([{"metric": labels, "values": [[at, number(asked)] for at in times(asked)]}], **more)
 
 
-def drip(_: dict[str, str]) -> Iterator[bytes]:
+def drip(asked: dict[str, str]) -> Iterator[bytes]:  # noqa: ARG001 - it answers all alike
     for _ in range(1_000):
         yield b" "
         time.sleep(0.1)
 
 
-def large(_: dict[str, str]) -> Iterator[bytes]:
+def large(asked: dict[str, str]) -> Iterator[bytes]:  # noqa: ARG001 - likewise
     yield b'{"status": "'
     for _ in range(40):
         yield b"x" * (1 << 20)

@@ -12,7 +12,8 @@ from tests.live.memory import MemoryJournal
 class Told:
     def __init__(self, file: Path) -> None:
         self.at, self.head, self.alarms, self.file = 0, "", dict[str, str](), file
-        self.anchoring = Anchoring([str(file)], MemoryJournal(), lambda: self.head, lambda: self.at, self.alarm)
+        self.journal = MemoryJournal()
+        self.anchoring = Anchoring([str(file)], self.journal, lambda: self.head, lambda: self.at, self.alarm)
 
     def alarm(self, kind: str, about: str, text: str) -> None:  # noqa: ARG002 - as alarms are told
         self.alarms[about] = text
@@ -44,3 +45,21 @@ def test_a_file_that_cannot_be_written_is_an_alarm_until_it_can(tmp_path: Path) 
     anchors.file.parent.mkdir()
     assert anchors.after(10, "2:bb") == ["2:bb"]
     assert anchors.alarms[f"anchor {anchors.file}"] == ""
+
+
+def test_a_file_that_somebody_has_emptied_is_an_alarm_and_a_start_says_that_it_begins(tmp_path: Path) -> None:
+    """It was begun anew in silence: whoever rewrote the journal had only to empty the file as well."""
+    anchors = Told(tmp_path / "anchors")
+    assert anchors.anchoring.check() == []  # nothing was ever written
+    anchors.after(10, "1:aa")
+    anchors.after(10, "2:bb")
+    assert f"anchor {anchors.file} shrank" not in anchors.alarms
+    anchors.file.write_text("")
+    anchors.after(10, "3:cc")
+    assert "somebody has emptied, cut or replaced it" in anchors.alarms[f"anchor {anchors.file} shrank"]
+    for gone in (lambda: anchors.file.write_text(""), anchors.file.unlink):
+        gone()
+        again = Told(anchors.file)
+        again.journal.rows = [(number, 0, b"", b"", 0) for number in (1, 2, 3)]
+        (words,) = again.anchoring.check()
+        assert f"{anchors.file} has no anchors, and the journal has 3 steps" in words

@@ -221,7 +221,7 @@ async def test_a_raised_cap_waits_and_a_lowered_one_holds(now: VirtualClock, tmp
 async def test_the_file_is_reloaded_a_bad_one_is_an_alarm_and_drift_is_named(now: VirtualClock, tmp_path: Path) -> None:
     path = tmp_path / "sites.yaml"
     async with running(now, tmp_path, LAB + POLICY) as here:
-        here.changes.path = str(path)
+        here.changes.path = here.changes.file.path = str(path)
         path.write_text(LAB + CLOUD + POLICY)
         assert (await here.changes.reload()).endswith("1 change. Site cloud was added, with 1 offer.")
         path.write_text("sites: []\n")

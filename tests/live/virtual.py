@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from penstock.core.units import Instant
 from penstock.live.clock import Clock
+from penstock.live.mount_calls import DaemonThreads
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,7 +40,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def run_in_executor(self, executor: Executor | None, func: Any, *args: Any) -> "asyncio.Future[Any]":  # type: ignore[override]  # any types
         """What is given to some thread is done at once: virtual time stands still meanwhile."""
-        return super().run_in_executor(executor or SameThread(), func, *args)
+        somebodys = executor is None or isinstance(executor, DaemonThreads)
+        return super().run_in_executor(SameThread() if somebodys else executor, func, *args)
 
     def _run_once(self) -> None:
         if not self._ready:

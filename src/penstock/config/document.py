@@ -8,8 +8,9 @@ code that uses it ends its part, too, without a further error, because the first
 """
 
 import difflib
-import os.path
+import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar
@@ -136,13 +137,35 @@ class Document:
 
 
 def read_bytes(path: str) -> bytes:
+    """A file that a command is given, which may be a pipe of the shell's."""
     try:
         with open(path, "rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a path with a zero byte in it
-        why = f"cannot be read ({getattr(error, 'strerror', None) or error})."
-        raise BadFile([FileError(path, None, "", why)]) from None
+        _cannot(path, f"cannot be read ({getattr(error, 'strerror', None) or error})")
     return raw
+
+
+def read_regular(path: str, most: int = MAX_BYTES) -> bytes:
+    """A plain file as it is. A pipe would be waited for, and a device has no end: both are refused."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(file, "rb") as content:
+            file_stat = os.fstat(file)
+            if not stat.S_ISREG(file_stat.st_mode):
+                _cannot(path, "is no plain file, which alone can be followed; give the file itself")
+            raw = content.read(most + 1) if file_stat.st_size <= most else b""
+    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte in it
+        if isinstance(error, BadFile):
+            raise
+        _cannot(path, f"cannot be read ({getattr(error, 'strerror', None) or error})")
+    if file_stat.st_size > most or len(raw) > most:
+        _cannot(path, f"has more than {most:,} bytes")
+    return raw
+
+
+def _cannot(path: str, why: str) -> NoReturn:
+    raise BadFile([FileError(path, None, "", f"{why}.")]) from None
 
 
 SITES_NEED: Final = "'currency' and 'sites' (examples/sites.yaml shows how)"

@@ -491,7 +491,7 @@ def _config_map(file: FileSection, page: Document) -> ConfigMapKey | None:
         page.refuse(f"{place}.site", unknown("there is no cluster with 'front_door: true' named", row.site, known))
     own = str(home.kubernetes.namespace) if home.kubernetes is not None else "penstock"
     for key, name, form in (("namespace", row.namespace or own, A_NAMESPACE), ("name", row.name, A_CONFIG_MAP)):
-        if not form.fullmatch(name):
+        if name is not UNREAD and not form.fullmatch(name):
             page.report(f"{place}.{key}", f"{shown(name)} is not a {'ConfigMap' if key == 'name' else key}'s name")
     return ConfigMapKey(str(row.site), str(row.namespace or own), str(row.name), str(row.key))
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from penstock.config.document import Document, shown
+from penstock.config.document import UNREAD, Document, shown
 from penstock.config.offers import Exchange, check_price
 from penstock.config.sections import OfferSection, SiteSection, TransientSection
 from penstock.core.model.types import STANDING, NodeShape, Offer, TransientCluster
@@ -60,7 +60,7 @@ def _check(row: SiteSection, cluster: TransientSection, page: Document, place: s
         page.report(f"{place}.at_most", "write 1m to 31d; a cluster that stays belongs into the file as a site")
     if cluster.up_within < cluster.start:
         page.report(f"{place}.up_within", "this is shorter than 'start', so each start would fail")
-    if not A_VERSION.fullmatch(cluster.version):
+    if cluster.version is not UNREAD and not A_VERSION.fullmatch(cluster.version):
         page.report(f"{place}.version", f"{shown(cluster.version)} is not a version of Kubernetes, like v1.35.0")
     section = row.kubernetes
     if section is not None and (
@@ -84,4 +84,6 @@ def _check_offer(offer: OfferSection, page: Document, place: str) -> None:
 
 def by_attempt(offers: tuple[Offer, ...], cluster: TransientCluster | None) -> tuple[Offer, ...]:
     """Offers of a site with a transient cluster: they are sold by the attempt, whoever plays the site."""
-    return offers if cluster is None else tuple(replace(offer, sold_by="attempt") for offer in offers)
+    if cluster is None:
+        return offers
+    return tuple(offer if offer is UNREAD else replace(offer, sold_by="attempt") for offer in offers)

@@ -31,12 +31,14 @@ class Anchor:
     restored: bool = False  # a person restored a backup of this head: later heads from before are of another past
 
 
-def write_anchor(file: str, anchor: Anchor) -> None:
-    """Append durably. Raises `OSError`; nothing but a plain file is written to, and no link is followed."""
+def write_anchor(file: str, anchor: Anchor) -> tuple[int, int]:
+    """Append durably; returns how many bytes the file had, and has. Raises `OSError`; nothing but a plain file is
+    written to, and no link is followed.
+    """
     line = msgspec.json.encode(anchor) + b"\n"
     if file == STDERR:
         print(f"anchor {line.decode()}", end="", file=sys.stderr, flush=True)
-        return
+        return 0, 0
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     out = os.open(file, flags, 0o600)
     try:
@@ -46,6 +48,7 @@ def write_anchor(file: str, anchor: Anchor) -> None:
         torn = file_stat.st_size and os.pread(out, 1, file_stat.st_size - 1) != b"\n"  # a crash cut the last line short
         os.write(out, b"\n" + line if torn else line)
         os.fsync(out)
+        return file_stat.st_size, os.fstat(out).st_size
     finally:
         os.close(out)
 
@@ -76,7 +79,9 @@ def compare(file: str, installation: str, has: Callable[[str], bool], tail: int 
 
 def _anchors(file: str, tail: int) -> Iterator[Anchor]:
     try:
-        with open(file, "rb") as lines:
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as lines:
+            if not stat.S_ISREG(os.fstat(lines.fileno()).st_mode):
+                raise BadInput(f"{file} is no plain file, and has no anchors.")
             if tail and lines.seek(0, os.SEEK_END) > tail:
                 lines.seek(-tail, os.SEEK_END)
                 lines.readline(MOST_LETTERS)  # the rest of a line

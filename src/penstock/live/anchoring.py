@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from penstock.core.units import MINUTE, Instant, Millis
 from penstock.journal.anchors import STDERR, TAIL_BYTES, Anchor, compare, write_anchor
 from penstock.journal.journal import Journal
+from penstock.live.mount_calls import MountCalls
 
 EVERY_MS: Final[Millis] = 10 * MINUTE  #: and sooner after `EVERY_STEPS`
 EVERY_STEPS: Final = 10_000
@@ -23,14 +25,27 @@ class Anchoring:
     ) -> None:
         """`head`: of the journal, as of the last heartbeat; empty: not known yet."""
         self.files, self.journal, self.head, self.now, self.alarm = files, journal, head, now, alarm
+        self.calls = {file: MountCalls() for file in files}
+        self.sizes = dict.fromkeys(files, 0)  #: of each file after our last anchor
         self.written = ""
         self.written_at: Instant = 0
 
-    def check(self) -> None:
-        """Before a start: raises `BadInput` if the journal does not have the newest heads that were anchored."""
+    def check(self) -> list[str]:
+        """Before a start: raises `BadInput` if the journal does not have the newest heads that were anchored. Returns
+        what a person should know: a file without any proves nothing, whoever took them away.
+        """
+        begun, steps = [], _number(self.journal.claims().head)
         for file in self.files:
-            if file != STDERR and Path(file).exists():
-                compare(file, self.journal.installation, self.journal.has, TAIL_BYTES)
+            if file == STDERR:
+                continue
+            if Path(file).exists() and compare(file, self.journal.installation, self.journal.has, TAIL_BYTES):
+                continue
+            if steps:
+                begun.append(
+                    f"{file} has no anchors, and the journal has {steps:,} steps: it begins now. If it had some,"
+                    " somebody has emptied it; compare the journal with another anchor: penstock journal verify"
+                )
+        return begun
 
     async def run(self) -> None:
         while self.files:
@@ -50,11 +65,24 @@ class Anchoring:
         self.written, self.written_at = head, self.now()
         for file in self.files:
             try:
-                await asyncio.to_thread(write_anchor, file, Anchor(head, self.journal.installation, self.written_at))
+                anchor = Anchor(head, self.journal.installation, self.written_at)
+                self._compare_sizes(file, *await self.calls[file].call(partial(write_anchor, file, anchor)))
                 self.alarm("", f"anchor {file}", "")
             except OSError as error:
-                words = f"The journal's head could not be anchored in {file}: {error.strerror or error}."
+                why = error.strerror or str(error) or "its file system does not answer"
+                words = f"The journal's head could not be anchored in {file}: {why}."
                 self.alarm("anchor", f"anchor {file}", words)
+
+    def _compare_sizes(self, file: str, before: int, after: int) -> None:
+        """Anchors are only ever added."""
+        if before < self.sizes[file]:
+            self.alarm(
+                "anchor",
+                f"anchor {file} shrank",
+                f"{file} had {self.sizes[file]:,} bytes of anchors and had {before:,} before the last: somebody has"
+                " emptied, cut or replaced it. Compare the journal with another anchor: penstock journal verify",
+            )
+        self.sizes[file] = after
 
 
 def _number(head: str) -> int:

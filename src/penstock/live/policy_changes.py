@@ -12,7 +12,6 @@ import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.decide.rules import Candidate, Rules
@@ -22,6 +21,7 @@ from penstock.core.model import events as e
 from penstock.core.model.types import Policy, Site
 from penstock.core.values import value
 from penstock.live import config_facts
+from penstock.live.mount_calls import FollowedFile
 from penstock.live.plane import NotReady, Plane
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class PolicyChanges:
         `text`: its content, as the start read it.
         """
         self.plane, self.sites, self.path = plane, sites, path
+        self.file = FollowedFile(path, MOST_BYTES)
         self.doing = asyncio.Lock()  #: a policy file or a sites file is being applied
         #: The policy file in force, and its name; None: there is none.
         self.text: tuple[bytes, str] | None = (text, path) if text else None
@@ -127,8 +128,8 @@ class PolicyChanges:
     async def reload(self) -> str:
         """Apply the file as it is now; what came of it, in a sentence."""
         try:
-            raw = await asyncio.to_thread(Path(self.path).read_bytes)
-        except OSError as error:
+            raw = await self.file.read()
+        except BadInput as error:
             return self.reject(str(error)).says
         return (await self.take(raw, "the file changed")).says
 
@@ -160,20 +161,15 @@ class PolicyChanges:
     async def watch(self) -> None:
         """Reload the file whenever its content changes. What is in force and not in the file is named as drift."""
         while True:
-            digest = await asyncio.to_thread(self._digest)
-            if digest and digest != self.seen:
-                await self.reload()
+            raw = await self.file.look()
+            self.plane.alarms.set("policy", "policy file unread", unread(self.file.trouble))
+            if raw is not None and hashlib.sha256(raw).hexdigest() != self.seen:
+                await self.take(raw, "the file changed")
             self.note_drift()
             await asyncio.sleep(LOOK_SECONDS)
 
     def note_drift(self) -> None:
         self.plane.alarms.set("drift", "policy drift", self.drift())
-
-    def _digest(self) -> str:
-        try:
-            return hashlib.sha256(Path(self.path).read_bytes()).hexdigest()
-        except OSError:
-            return ""
 
     def drift(self) -> str:
         """A sentence if another policy is in force than the file says; empty if not, or if there is no file."""
@@ -229,6 +225,11 @@ def _by(fact: e.CapSet | e.PolicySet, by: str, reason: str, details: str) -> e.C
 def raised_by(state: State, configured: tuple[e.Fact, ...]) -> tuple[tuple[str, ...], int]:
     """Caps that wait for a person, a sentence each, and the revision in force."""
     return tuple(cap.says for cap in config_facts.raised_caps(state, configured).values()), state.revision
+
+
+def unread(trouble: str) -> str:
+    """What to say of a file that is followed and cannot be read; empty if it can."""
+    return f"{trouble} What it said before stays in force, and a restart needs the file." if trouble else ""
 
 
 def asks(stranded: tuple[Stranded, ...]) -> str:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from penstock.config.document import read_regular
 from penstock.core.decide.rules import Rules
 from penstock.core.errors import BadInput
 from penstock.core.fold.sites import count_at
@@ -27,6 +28,7 @@ from penstock.drivers.driver import Driver, Refused
 from penstock.formatting import money
 from penstock.journal.journal import Fenced
 from penstock.live import config_facts
+from penstock.live.mount_calls import FollowedFile
 from penstock.live.plane import NotReady, Plane, Quarantined
 from penstock.live.policy_changes import (
     LOOK_SECONDS,
@@ -36,6 +38,7 @@ from penstock.live.policy_changes import (
     asks,
     raised_by,
     stranded_by,
+    unread,
 )
 
 if TYPE_CHECKING:
@@ -93,6 +96,7 @@ class SiteChanges:
         that file, as the start read it.
         """
         self.plane, self.policies, self.drivers, self.path = plane, policies, drivers, path
+        self.file = FollowedFile(path, MOST_BYTES)
         self.seen = digest  #: of the file as it was last looked at
         self.applied = digest  #: of what was applied last
 
@@ -198,22 +202,32 @@ class SiteChanges:
         what was in force stays.
         """
         try:
-            raw = await asyncio.to_thread(Path(self.path).read_bytes)
+            raw = await self.file.read()
+        except BadInput as error:
+            return self._reject(error)
+        return await self._take(raw)
+
+    async def _take(self, raw: bytes) -> str:
+        try:
             self.seen = hashlib.sha256(raw).hexdigest()
             done = await self.apply(raw, self.path, reason="the file changed")
         except (BadInput, OSError, NotReady) as error:
-            says = f"{self.path} is not in force: {error} The sites before it stay."
-            self.plane.alarms.set("sites", "sites file", says)
-            return says
+            return self._reject(error)
         self.plane.alarms.set("sites", "sites file", "")
         return " ".join((done.says, *done.changes))
+
+    def _reject(self, error: Exception) -> str:
+        says = f"{self.path} is not in force: {error} The sites before it stay."
+        self.plane.alarms.set("sites", "sites file", says)
+        return says
 
     async def watch(self) -> None:
         """Reload the file whenever its content changes. What is in force and not in the file is named as drift."""
         while True:
-            digest = await asyncio.to_thread(digest_of, self.path)
-            if digest and digest != self.seen:
-                await self.reload()
+            raw = await self.file.look()
+            self.plane.alarms.set("sites", "sites file unread", unread(self.file.trouble))
+            if raw is not None and hashlib.sha256(raw).hexdigest() != self.seen:
+                await self._take(raw)
             self.plane.alarms.set("sites drift", "sites drift", self.drift())
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -225,11 +239,8 @@ class SiteChanges:
 
 
 def digest_of(path: str) -> str:
-    """Of a file's content; empty if it cannot be read."""
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""
-    except OSError:
-        return ""
+    """Of a file's content; empty: there is no file. Raises `BadInput`."""
+    return hashlib.sha256(read_regular(path, MOST_BYTES)).hexdigest() if path else ""
 
 
 # --- what changes -----------------------------------------------------------------------------------------------------

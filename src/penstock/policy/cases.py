@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from penstock.config import SitesFile, read_sites
 from penstock.config.convert import Section, converted
-from penstock.config.document import Document, plain, read_bytes, unknown
+from penstock.config.document import UNREAD, Document, plain, read_bytes, unknown
 from penstock.config.jobs import spec_of
 from penstock.config.scalars import Text
 from penstock.config.sites import sites_of
@@ -127,7 +127,7 @@ def _case(row: object, page: Document, place: str, sites: Callable[[], SitesFile
         page.report(f"{place}.rule", "what is allowed has no rule against it; leave 'rule' out")
     return PolicyCase(
         name=str(case.name),
-        spec=replace(spec, user=str(case.user or "")),
+        spec=spec if spec is UNREAD else replace(spec, user=str(case.user or "")),
         expect=case.expect,
         at=tuple(str(name) for name in case.at),
         rule=str(case.rule or ""),

@@ -9,11 +9,14 @@ import re
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
+from penstock.config.document import read_regular
 from penstock.core.errors import BadInput
+from penstock.live.mount_calls import MountCalls
 
 LOOK_SECONDS: Final = 1.0
+Marks: TypeAlias = tuple[tuple[int, int, int] | None, ...]  #: what tells a changed file from the one before
 BLOCK: Final = "-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----"
 
 
@@ -25,7 +28,8 @@ class Certificate:
 
     def __init__(self, certificate: Path, key: Path, shown: Path) -> None:
         self.certificate, self.key, self.shown = certificate, key, shown
-        self.seen = self._marks()
+        self.calls = MountCalls()
+        self.seen: Marks = self._marks()
         self.context = _context(certificate, key)
 
     def show(self) -> None:
@@ -39,10 +43,14 @@ class Certificate:
         """Read changed files; `tell` hears what is wrong with them, and an empty text once nothing is."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            marks = await asyncio.to_thread(self._marks)
-            if marks != self.seen:
-                tell(await asyncio.to_thread(self._renew))
-                self.seen = marks
+            try:
+                marks = await self.calls.call(self._marks)
+                if marks != self.seen:
+                    tell(await self.calls.call(self._renew))
+                    self.seen = marks
+            except TimeoutError:
+                tell(f"{self.certificate} or {self.key} cannot be read now. The certificate of before is still used.")
+                self.seen = ()  # once they can be, that is told, too
 
     def _renew(self) -> str:
         try:
@@ -53,7 +61,7 @@ class Certificate:
             return f"{error} The certificate of before is still used."
         return ""
 
-    def _marks(self) -> tuple[tuple[int, int, int] | None, ...]:
+    def _marks(self) -> Marks:
         return tuple(_mark(path) for path in (self.certificate, self.key))
 
 
@@ -68,6 +76,8 @@ def _mark(path: Path) -> tuple[int, int, int] | None:
 def _context(certificate: Path, key: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
+        for path in (certificate, key):
+            read_regular(str(path))  # OpenSSL would wait for a pipe, and read a device without end
         # An encrypted key would ask at the terminal, and hold everything up.
         context.load_cert_chain(certificate, key, password=_no_password)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
