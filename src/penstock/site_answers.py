@@ -39,6 +39,10 @@ class Unreachable(Exception):
     """Again later: it may or may not have happened."""
 
 
+class Undelivered(Unreachable):
+    """The same, and it has not happened: nothing was sent to the site that could still take effect."""
+
+
 class Refused(Exception):
     """Never: the site will not take this, and a person must be told why."""
 

@@ -7,11 +7,11 @@ import pytest
 
 from penstock.core.model import events as e
 from penstock.core.model.actions import Action, ReleaseNode, StartAttempt
-from penstock.drivers.driver import NoCapacity, Refused, SiteInventory, Unreachable, Unstartable, Work
+from penstock.drivers.driver import NoCapacity, Refused, SiteInventory, Undelivered, Unreachable, Unstartable, Work
 from penstock.journal.journal import Fenced, Held, Unwritable
 from penstock.live.plane import KeyReused, NotReady
 from penstock.sim.engine.rehearsal import Rehearsal
-from tests.live.kit import at, given, job, story
+from tests.live.kit import Living, at, given, job, story
 from tests.live.memory import MemoryJournal
 from tests.live.virtual import VirtualClock
 from tests.stories.kit import cap, offer, policy, site, span
@@ -197,6 +197,73 @@ async def test_a_site_out_of_reach_is_lost_and_back_and_nothing_there_is_given_u
         "SiteBack",
         "AttemptEnded",
     ]
+
+
+def two_sites(clock: VirtualClock) -> tuple[Living, Late]:
+    """`lab`, which is asked first and may fail, and `spare`."""
+    world = given(clock, site("lab"), site("spare"))
+    lab = world.drivers["lab"] = Late("lab", world.stage)
+    return world, lab
+
+
+def started_at(world: Living) -> dict[str, str]:
+    """Attempts that began, and where."""
+    placed = {choice.attempt: choice.offer for choice in world.events(e.StartPromised)}
+    return {event.attempt: placed[event.attempt] for event in world.events(e.AttemptStarted)}
+
+
+@story("09:00")
+async def test_a_job_that_comes_while_a_site_does_not_answer_goes_elsewhere_within_seconds(clock: VirtualClock) -> None:
+    """For the first minute of an outage new jobs were bound to the dead site and stayed there, the other one idle."""
+    world, lab = two_sites(clock)
+    async with world.up() as plane:
+        await world.until("09:10")
+        lab.error = Unreachable("no route")
+        await plane.submit(job(8), NOTHING)  # its start may have arrived: it stays
+        await world.until("09:10:20")
+        assert [row.reachable for row in plane.view.sites if row.id == "lab"] == [False]
+        await plane.submit(job(8), NOTHING)
+        await world.until("09:10:25")
+        assert started_at(world) == {"j1.1": "spare"}
+        lab.error = None
+        await world.until("09:12")
+        assert started_at(world) == {"j0.1": "lab", "j1.1": "spare"}
+
+
+@story("09:00")
+async def test_a_start_that_no_site_can_have_heard_of_is_withdrawn_and_runs_elsewhere_once(clock: VirtualClock) -> None:
+    world, lab = two_sites(clock)
+    async with world.up() as plane:
+        await world.until("09:10")
+        lab.error = Undelivered("no route")
+        await plane.submit(job(8), NOTHING)
+        await world.until("09:11")
+        assert started_at(world) == {"j0.2": "spare"}
+        asked = lab.asked
+        lab.error = None
+        await world.until("09:20")
+        assert lab.asked == asked
+        assert started_at(world) == {"j0.2": "spare"}
+
+
+@story("09:00")
+async def test_a_start_that_may_have_arrived_is_never_withdrawn(clock: VirtualClock) -> None:
+    """By its first try, whatever the next ones say; or by a control plane before this one."""
+    world, lab = two_sites(clock)
+    async with world.up() as plane:
+        await world.until("09:10")
+        lab.error = Unreachable("timeout")
+        await plane.submit(job(8), NOTHING)
+        await world.until("09:10:01")
+        lab.error = Undelivered("no route")
+        await world.until("09:20")
+        await world.dies()
+    async with world.up():
+        await world.until("09:30")
+        assert started_at(world) == {}
+        lab.error = None
+        await world.until("09:32")
+        assert started_at(world) == {"j0.1": "lab"}
 
 
 @story("09:00")

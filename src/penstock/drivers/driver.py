@@ -34,7 +34,7 @@ from penstock.core.units import HOUR, Instant, Millis
 from penstock.core.values import value
 from penstock.drivers.claim import ClaimStore
 from penstock.kube.exec_protocol import Printed, Typed
-from penstock.site_answers import NeverReady, NoCapacity, Refused, Say, Unreachable, Unstartable
+from penstock.site_answers import NeverReady, NoCapacity, Refused, Say, Undelivered, Unreachable, Unstartable
 
 __all__ = [  # the errors, too: whoever writes or calls a driver needs them
     "BaseDriver",
@@ -47,6 +47,7 @@ __all__ = [  # the errors, too: whoever writes or calls a driver needs them
     "SeenAttempt",
     "SeenPhase",
     "SiteInventory",
+    "Undelivered",
     "Unreachable",
     "Unstartable",
     "Work",

@@ -2,7 +2,8 @@
 it. It knows no kind of action: `core/model/actions` says what each is about, `drivers/driver` which method it calls.
 
 `Unreachable` is retried without end; the other errors become facts at once. A newer action about the same thing
-replaces an older one: a stop does not wait for a start that hangs.
+replaces an older one: a stop does not wait for a start that hangs. A start at a site that is lost is withdrawn if
+nothing of it can have reached the site, by us or by a control plane before us: then the job goes elsewhere.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from penstock.drivers.driver import (
     Driver,
     NoCapacity,
     Refused,
+    Undelivered,
     Unreachable,
     Unstartable,
     no_capacity,
@@ -30,6 +32,9 @@ from penstock.site_answers import still_leads
 #: Exponential backoff: the first delay and the longest.
 FIRST_RETRY_MS: Final[Millis] = SECOND
 LAST_RETRY_MS: Final[Millis] = 60 * SECOND
+
+#: Words of a start that its site can know nothing of.
+WITHDRAWN: Final = "site {} does not answer, and nothing of it was created there"
 
 Hear: TypeAlias = Callable[[e.Fact], None]
 #: kind, subject, text; an empty text clears the alarm.
@@ -49,9 +54,12 @@ class Dispatch:
         self.forgetting: set[asyncio.Task[None]] = set()
         self.denied: set[str] = set()  #: sites with an alarm about our own admission policies
         self.back: dict[str, asyncio.Event] = {}  #: by site: set to end the backoff of its retries
+        self.lost: set[str] = set()  #: sites that are out of reach, by their probes
+        self.doubt: Callable[[str], None] = lambda _: None  #: called with a site that did not answer a call
 
-    def try_again(self, site: str) -> None:
-        """The site answers again: retry its pending calls now."""
+    def set_reachable(self, site: str, reachable: bool) -> None:
+        """The site answers again, or is lost: retry its pending calls now, or withdraw them."""
+        (self.lost.discard if reachable else self.lost.add)(site)
         if waited_for := self.back.pop(site, None):
             waited_for.set()
 
@@ -84,7 +92,7 @@ class Dispatch:
         if order.refused:
             self.alarm("forged", thing, order.refused)
             return refused(order.action, order.refused)
-        wait_ms = FIRST_RETRY_MS
+        wait_ms, may_be_there = FIRST_RETRY_MS, order.repeated
         while True:
             while not self.leads():
                 await asyncio.sleep(FIRST_RETRY_MS / SECOND)
@@ -104,6 +112,11 @@ class Dispatch:
                 if fact is not None:
                     return fact
             except Unreachable as error:
+                may_be_there |= not isinstance(error, Undelivered)
+                if not may_be_there and order.site in self.lost:
+                    self.alarm("", thing, "")
+                    return unstartable(order.action, Unstartable(WITHDRAWN.format(order.site), LAST_RETRY_MS, "unfit"))
+                self.doubt(order.site)
                 self.alarm(
                     "unreachable", thing, f"Site {order.site} does not answer about {thing}; Penstock retries: {error}"
                 )

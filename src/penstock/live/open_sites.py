@@ -51,7 +51,7 @@ class OpenSites:
             compare=self._compare,
             now=self.clock.now,
             alarm=self.alarms.set,
-            back=self.dispatch.try_again,
+            reachable=self.dispatch.set_reachable,
             claim=self.claims.take,
         )
 
@@ -59,6 +59,12 @@ class OpenSites:
         """At a start: the journal has these as unreachable."""
         for probe in self.probes.values():
             probe.lost = probe.site in lost
+            self.dispatch.set_reachable(probe.site, not probe.lost)
+
+    def doubt(self, site: str) -> None:
+        """A call to the site got no answer: look now, and not in half a minute."""
+        if (probe := self.probes.get(site)) is not None:
+            probe.doubt()
 
     def begin(self) -> None:
         for site in self.probes:

@@ -131,6 +131,7 @@ class Plane:
             run=self._begin,
             look_ms=self.setup.look_ms,
         )
+        self.claims.doubt = self.dispatch.doubt = self.sites.doubt
         self._capped: Container[str] = ()  #: scopes with a cap, as of the view
         self._registered: Container[str] = ()  #: data sets, likewise
         self._classes: tuple[str, ...] = ()  #: that the policy declares, likewise

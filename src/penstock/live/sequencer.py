@@ -94,6 +94,7 @@ class SiteAction:
     site: str
     work: Work | None = None
     refused: str = ""  # why we do not even ask the site
+    repeated: bool = False  # after a restart: a control plane before us may have asked
 
 
 @value
@@ -165,7 +166,7 @@ class Sequencer:
 
     def outstanding(self) -> list[SiteAction]:
         state = self.state_now()
-        return list(self.orders(state, list(state.outstanding())))
+        return [replace(order, repeated=True) for order in self.orders(state, list(state.outstanding()))]
 
     def next_deadline(self) -> Instant | None:
         if self.engine is None or self.engine.dead:

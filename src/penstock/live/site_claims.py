@@ -46,6 +46,7 @@ class SiteClaims:
         self.behind: set[str] = set()  #: sites that have not confirmed what the journal has
         self.place = self.head = ""
         self.due = asyncio.Event()
+        self.doubt: Callable[[str], None] = lambda _: None  #: called with a site that did not answer
         self.taking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def add(self, site: str, driver: Driver) -> None:
@@ -166,9 +167,11 @@ class SiteClaims:
                 await asyncio.gather(*map(self._renew, sorted(self.behind)))
 
     async def _renew(self, site: str) -> None:
-        with suppress(Unreachable, TimeoutError):  # again with the next heartbeat
+        try:
             async with asyncio.timeout(TOLD_MS / SECOND):
                 await self._tell(site)
+        except (Unreachable, TimeoutError):  # again with the next heartbeat
+            self.doubt(site)
 
     async def _tell(self, site: str) -> None:
         if site not in self.stores or site not in self.seen:  # it was removed since

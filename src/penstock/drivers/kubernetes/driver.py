@@ -131,12 +131,11 @@ class KubernetesDriver(BaseDriver):
     async def start(self, ask: StartAttempt, work: Work) -> None:
         if ask.offer not in self.here.offers:
             raise Refused(f"site {self.site.id} has no offer {ask.offer}")
-        async with self.here.asking():
-            given = self.starter.manifest(work, ask.offer)
-            execution = self.here.known(ask.attempt) or await self.starter.order(ask, work, given)
-            ownership.check_own(self.here, execution.job, ask.attempt, origin_of(given.manifest, ask))
-            await seeding.seed(self.here, execution)
-            await provisioning.provide(self.here, execution)
+        try:
+            execution = await self._ordered(ask, work)
+        except Unreachable as error:
+            self.starter.report(ask.attempt, str(error))
+            raise
         if execution.end is not None and annotation_of(execution.job, annotations.ENDING) != "refused":
             if execution.concluded:  # otherwise `_conclude` is about to report it
                 self.reconciler.say_end(execution)
@@ -147,6 +146,19 @@ class KubernetesDriver(BaseDriver):
         finally:
             execution.starters -= 1
             self.reconciler.say_end_soon(execution)
+
+    async def _ordered(self, ask: StartAttempt, work: Work) -> Execution:
+        """Its Job, created unless it is there."""
+        async with self.here.asking():
+            given = self.starter.manifest(work, ask.offer)
+            execution = self.here.known(ask.attempt)
+            if execution is None:
+                await self.starter.check_answers()
+                execution = await self.starter.order(ask, work, given)
+            ownership.check_own(self.here, execution.job, ask.attempt, origin_of(given.manifest, ask))
+            await seeding.seed(self.here, execution)
+            await provisioning.provide(self.here, execution)
+        return execution
 
     async def stop(self, attempt: str, grace_ms: Millis) -> None:
         async with self.here.asking():

@@ -3,6 +3,7 @@ something keeps this job from it. `KubernetesDriver.start` calls it.
 """
 
 import asyncio
+from collections import Counter
 from typing import Final, NoReturn, cast
 
 from penstock.capacity.contract import object_name
@@ -12,7 +13,7 @@ from penstock.core.model.reasons import Obstacle, Shortage
 from penstock.core.model.types import STANDING
 from penstock.core.units import MINUTE, SECOND, Instant, Millis
 from penstock.data.checkpoints import Store
-from penstock.drivers.driver import NoCapacity, Refused, Unreachable, Unstartable, Work
+from penstock.drivers.driver import NoCapacity, Refused, Undelivered, Unreachable, Unstartable, Work
 from penstock.drivers.kubernetes import copies, host_names, ownership, terminate
 from penstock.drivers.kubernetes.cache import Execution
 from penstock.drivers.kubernetes.capacity import CapacityReporter
@@ -28,13 +29,15 @@ from penstock.kube.client import JOBS
 from penstock.kube.maps import Maps
 from penstock.kube.portability import Rewritten, Unmapped, parsed, rewrite
 
+SILENT_SECONDS: Final = 10.0  #: without any answer; claims are renewed every five
+TOLD_AFTER: Final = 2  #: tries to create a Job; the next one comes a second after the first
 STARTS: Final = 3  #: of an offer's start-up times, until a node that is said to come has not come
 
 
 class Starter:
     def __init__(self, here: Connection, capacity: CapacityReporter, checkpoints: Store) -> None:
         self.here, self.capacity, self.checkpoints = here, capacity, checkpoints
-        self.reported: set[str] = set()  #: attempts whose pods could not find each other
+        self.failed: Counter[str] = Counter()  #: by attempt: how often its Job could not be created
 
     # --- its Job -----------------------------------------------------------------------------------------------------
 
@@ -46,7 +49,7 @@ class Starter:
             raise Refused(f"site {here.site.id} does not use namespace {namespace}; add it to its 'namespaces'")
         if names := names_in(given.manifest):
             copied = any(copy["kind"] == "Service" for copy in given.copies)
-            await self._check_names(ask, names, namespace, copied=copied)
+            await host_names.check(self.here, names, namespace, copied=copied)
         order = self._order_of(ask, work, await self._variables(ask), namespace)
         made = [copy for copy in given.copies if await copies.ensure(here, copy, namespace)]
         ordered_at = here.clock()
@@ -59,6 +62,7 @@ class Starter:
             existing = await here.cluster.get(JOBS, here.name(ask.attempt), namespace)
             ownership.check_own(here, existing, ask.attempt, origin_of(given.manifest, ask))
             return here.executions.note(existing)
+        self.failed.pop(ask.attempt, None)
         execution = here.executions.note(job)
         execution.ordered_at = ordered_at
         for copy in made:
@@ -102,15 +106,24 @@ class Starter:
         except OSError as error:
             raise Unreachable(f"the checkpoint of {ask.earlier} could not be brought to {site}: {error}") from error
 
-    async def _check_names(self, ask: StartAttempt, names: str, namespace: str, *, copied: bool) -> None:
-        """Say on the home Job, too, that its pods could not find each other: nothing runs before that is mended."""
+    async def check_answers(self) -> None:
+        """Ask for something harmless first if the cluster has been silent. Only before the first create can we say that
+        nothing of the attempt is there: a request without an answer may still take effect.
+        """
+        if self.here.cluster.silent_s < SILENT_SECONDS:
+            return
         try:
-            await host_names.check(self.here, names, namespace, copied=copied)
-        except Unreachable as error:
-            if ask.attempt not in self.reported:
-                self.reported.add(ask.attempt)
-                self.here.say(e.AttemptStuck(self.here.clock(), ask.attempt, str(error)))
-            raise
+            await ownership.check_still_ours(self.here)
+        except errors.Unavailable as error:
+            raise Undelivered(str(error)) from error
+
+    def report(self, attempt: str, words: str) -> None:
+        """Say on the home Job, too, why it is not created, once it was tried twice: nothing runs before that is
+        mended.
+        """
+        self.failed[attempt] += 1
+        if self.failed[attempt] == TOLD_AFTER:
+            self.here.say(e.AttemptStuck(self.here.clock(), attempt, f"its Job is not created: {words}"))
 
     # --- its beginning -----------------------------------------------------------------------------------------------
 
