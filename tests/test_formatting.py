@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import formatting
+from penstock.core import units
 
 
 @pytest.mark.parametrize(
@@ -66,3 +67,8 @@ def test_an_instant_counts_days_from_one() -> None:
     assert formatting.instant(2 * 86_400_000 + (14 * 60 + 5) * 60_000 + 59_999) == "day 3, 14:05"
     assert formatting.instant(1_795_000_000_000) == "2026-11-18 11:06 UTC"
     assert formatting.instant(1 << 62).startswith("day ")
+
+
+@given(st.integers(0, 10**18))
+def test_an_amount_for_a_command_is_read_back_as_it_was(micro: int) -> None:
+    assert units.money(formatting.plain_money(micro)) == micro

@@ -27,6 +27,12 @@ def exact_money(micro: int, currency: str) -> str:
     return f"{'-' if micro < 0 else ''}{SYMBOLS.get(currency, f'{currency} ')}{whole:,}.{rest:06}"
 
 
+def plain_money(micro: int) -> str:
+    """As commands take it, to the micro-unit: `1284.1`."""
+    whole, rest = divmod(micro, 1_000_000)
+    return f"{whole}.{rest:06}".rstrip("0").rstrip(".")
+
+
 def duration(ms: int) -> str:
     """`45 s`, `9 min`, `2 h 14 min`; from a day on whole hours, `31 h`. Rounds half up, to the last unit shown."""
     if ms < 0:

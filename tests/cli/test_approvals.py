@@ -89,12 +89,14 @@ def test_a_job_waits_until_another_person_approves(
     (approval,) = until(says, "approvals", "ls", what=job)["jobs"]
     assert (approval["rule"], approval["amount"], approval["source"][-2:]) == ("all", approval["cost"], ":3")
     assert job in says("approvals", "ls", "-o", "wide")
-    assert "is your own job; another person must answer." in says("approvals", "approve", job, code=4)
+    assert "is your own job; another person must answer." in says("approvals", "approve", job, "--yes", code=4)
     bob = says("token", "make", "--role", "approver", "--name", "Bob").strip()
     with monkeypatch.context() as env:
         env.setenv("PENSTOCK_URL", running.address)
         env.setenv("PENSTOCK_TOKEN", bob)
-        assert says("approvals", "approve", job, "--reason", "for the paper").startswith(f"{job}: Approved up to $24")
+        env.setattr("sys.stdin", io.StringIO("y\n"))
+        output = says("approvals", "approve", job, "--reason", "for the paper")
+        assert f"{job}: Approved up to $24" in output
     until(says, "job", job, what='"running"')
     assert "for the paper" in says("why", job)
     assert "asks for no approval now" in says("approvals", "deny", job, code=2)

@@ -77,7 +77,7 @@ BODIES: dict[str, Any] = {
     "/v1/budget": {"scope": "team:a", "per_month": 1},
     "/v1/budget/raise": {"scope": "team:a", "per_month": 1},
     "/v1/budget/approval": {"scope": "team:a", "approved": True},
-    "/v1/jobs/{job}/approval": {"approved": True},
+    "/v1/jobs/{job}/approval": {"approved": True, "amount": 1},
     "/v1/tokens": {"role": "viewer"},
 }
 

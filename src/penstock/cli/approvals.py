@@ -55,18 +55,44 @@ def _row(job: dict[str, Any], currency: str, wide: bool) -> list[object]:
 @command.command("approve")
 @click.argument("what", metavar="JOB|SCOPE")
 @click.option("--reason", default="", help="Why; recorded with the answer.")
-@click.option(
-    "--up-to", default="", metavar="AMOUNT", help="Approve less than what was asked for.  [default: all of it]"
-)
+@click.option("--up-to", default="", metavar="AMOUNT", help="The amount that you approve.  [default: it asks]")
+@click.option("--yes", is_flag=True, help="Do not ask: approve whatever is asked for now.")
 @talks
-def approve(client: Client, what: str, reason: str, up_to: str, as_json: bool) -> None:
-    """Approve that a job bursts, or a higher cap (team:NAME)."""
+def approve(client: Client, what: str, reason: str, up_to: str, yes: bool, as_json: bool) -> None:
+    """Approve that a job bursts, or a higher cap (team:NAME), and only the amount that you saw."""
     from penstock.core.errors import BadInput
     from penstock.core.units import money as typed
 
-    if up_to and (_is_scope(what) or typed(up_to) < 0):
-        raise BadInput("--up-to is an amount, like 2500, and for a job; a cap is approved as it was asked for.")
-    _tell(client, what, as_json, approved=True, reason=reason, amount=typed(up_to) if up_to else None)
+    amount = typed(up_to) if up_to else None
+    if amount is not None and amount < 0:
+        raise BadInput("--up-to is an amount, like 2500.")
+    waiting = client.get("/v1/approvals")
+    seen = _cap_seen(waiting, what, amount, yes) if _is_scope(what) else _amount_seen(waiting, what, amount, yes)
+    _tell(client, what, as_json, {"approved": True, "reason": reason, **seen})
+
+
+def _amount_seen(waiting: dict[str, Any], what: str, amount: int | None, yes: bool) -> dict[str, int]:
+    """The most that the job may cost, or each job of an array."""
+    requests = [job for job in waiting["jobs"] if what in (job["job"], job["job"].rpartition("/")[0])]
+    asked = max((job["amount"] for job in requests), default=0)  # none: the server says why
+    if amount is None and requests and not yes:
+        each = " each" if len(requests) > 1 else ""
+        which = f"{what} ({requests[0]['name']})" if requests[0]["name"] else what
+        most = money(asked, waiting["currency"])
+        click.confirm(
+            f"{which} asks for up to {most}{each} at {requests[0]['offer']}. Approve it?", abort=True, err=True
+        )
+    return {"amount": asked if amount is None else amount}
+
+
+def _cap_seen(waiting: dict[str, Any], what: str, amount: int | None, yes: bool) -> dict[str, int | None]:
+    cap = next((cap for cap in waiting["caps"] if cap["scope"] == what), None)
+    if cap is None:  # the server says so
+        return {}
+    says_all = amount is not None and cap["per_hour"] == cap["in_force_per_hour"]
+    if not (yes or says_all):
+        click.confirm(f"{cap['says']} Approve it?", abort=True, err=True)
+    return {"per_month": cap["per_month"] if amount is None else amount, "per_hour": cap["per_hour"]}
 
 
 @command.command("deny")
@@ -75,15 +101,14 @@ def approve(client: Client, what: str, reason: str, up_to: str, as_json: bool) -
 @talks
 def deny(client: Client, what: str, reason: str, as_json: bool) -> None:
     """Deny it: the job stays on owned GPUs, or is refused; the cap stays as it is."""
-    _tell(client, what, as_json, approved=False, reason=reason, amount=None)
+    _tell(client, what, as_json, {"approved": False, "reason": reason})
 
 
-def _tell(client: Client, target: str, as_json: bool, *, approved: bool, reason: str, amount: int | None) -> None:
-    decision: dict[str, Any] = {"approved": approved, "reason": reason}
+def _tell(client: Client, target: str, as_json: bool, decision: dict[str, Any]) -> None:
     if _is_scope(target):
         reply = client.post("/v1/budget/approval", {"scope": target, **decision})
     else:
-        reply = client.post(job_path(target, "/approval"), {**decision, "amount": amount})
+        reply = client.post(job_path(target, "/approval"), decision)
     if as_json:
         from penstock.cli.terminal import print_json
 

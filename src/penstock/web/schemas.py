@@ -469,13 +469,22 @@ class Approvals(Shape):
 class Answer(Shape):
     approved: bool
     reason: str = Field(default="", max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$", examples=["for the paper"])
-    amount: int | None = Field(default=None, ge=0, le=10**18, description="Approve only up to this; null: as asked.")
+    amount: int | None = Field(
+        default=None,
+        ge=0,
+        le=10**18,
+        description="To approve: the most that the job may cost, as the request shows it or less.",
+    )
 
 
 class CapAnswer(Shape):
     scope: str = Field(pattern=r"^(org|(team|project):[A-Za-z0-9][A-Za-z0-9._-]{0,62})$", examples=["team:vision"])
     approved: bool
     reason: str = Field(default="", max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")
+    per_month: int | None = Field(
+        default=None, ge=0, le=10**18, description="To approve: the cap as the request shows it. Another one is a 409."
+    )
+    per_hour: int | None = Field(default=None, ge=0, le=10**18, description="Likewise.")
 
 
 class PolicyText(Shape):

@@ -22,7 +22,9 @@ def asking(home: Path, **more: Any) -> Any:
 
 
 async def answers(client: httpx2.AsyncClient, job: str, approved: bool, **more: Any) -> httpx2.Response:
-    return await client.post(f"/v1/jobs/{job}/approval", json={"approved": approved, **more})
+    """An approval of whatever the job asks for, unless told otherwise."""
+    seen = {"amount": 10**12} if approved else {}
+    return await client.post(f"/v1/jobs/{job}/approval", json={"approved": approved, **seen, **more})
 
 
 async def waits(penstock: Penstock, what: str, count: int) -> list[dict[str, Any]]:
@@ -182,7 +184,7 @@ async def test_raising_ones_own_teams_cap_takes_a_second_person(tmp_path: Path) 
         assert (cap["scope"], cap["reason"], cap["per_month"]) == ("team:a", "a deadline", 20 * MICRO)
         assert cap["says"] == "Ada asks for $20.00 a month for team:a, instead of $10.00 a month."
         assert cap["in_force_per_month"] == 10 * MICRO
-        answer = {"scope": "team:a", "approved": True, "reason": "the board said yes"}
+        answer = {"scope": "team:a", "approved": True, "per_month": 20 * MICRO, "reason": "the board said yes"}
         assert (await same.post("/v1/budget/approval", json=answer)).status_code == 403
         assert (await other.post("/v1/budget/approval", json=answer)).json()["says"] == (
             "Approved: the cap of team:a is raised."
@@ -213,7 +215,7 @@ async def test_who_applies_a_file_with_a_higher_cap_does_not_approve_it(tmp_path
         )
         (cap,) = await waits(penstock, "caps", 1)
         assert (cap["by_name"], cap["source"]) == ("Ada", "policy.yaml:2")
-        answer = {"scope": "org", "approved": True, "reason": "the board said yes"}
+        answer = {"scope": "org", "approved": True, "per_month": 20 * MICRO, "reason": "the board said yes"}
         refused = await same.post("/v1/budget/approval", json=answer)
         assert (refused.status_code, refused.json()["detail"]) == (
             403, "You applied policy.yaml:2; another person must answer."
@@ -225,6 +227,36 @@ async def test_who_applies_a_file_with_a_higher_cap_does_not_approve_it(tmp_path
         (entry,) = (await penstock.admin.get("/v1/audit", params={"did": "cap approved"})).json()["entries"]
         assert (entry["who"], entry["before"], entry["after"]) == (bob, "$10.00 a month", "$20.00 a month")
         assert (entry["asked_by_name"], entry["reason"]) == ("Ada", "the board said yes")
+
+
+@story
+async def test_an_approval_is_for_the_amount_that_its_author_saw(tmp_path: Path) -> None:
+    """An approver saw $150 and approved $900,000: the asker had changed the wish, and yes meant the newest."""
+    async with running(tmp_path, caps={"team:a": "10"}) as penstock:
+        member, approver = penstock.team("a"), penstock.client(penstock.token("approver")[1])
+        for dollars in (150, 900_000):
+            wish = {"scope": "team:a", "per_month": dollars * MICRO}
+            assert (await member.post("/v1/budget/raise", json=wish)).status_code == 200
+        seen = {"scope": "team:a", "approved": True, "per_month": 150 * MICRO}
+        for stale in (seen, {"scope": "team:a", "approved": True}, {**seen, "per_hour": MICRO}):
+            refused = await approver.post("/v1/budget/approval", json=stale)
+            assert refused.status_code == 409
+            assert "the request is for $900,000.00 a month now" in refused.json()["detail"]
+        assert await cap_of(penstock, "team:a") == 10 * MICRO
+        newest = {**seen, "per_month": 900_000 * MICRO}
+        assert (await approver.post("/v1/budget/approval", json=newest)).status_code == 200
+
+
+@story
+async def test_a_job_is_approved_up_to_an_amount_that_somebody_named(tmp_path: Path) -> None:
+    async with asking(tmp_path) as penstock:
+        job = await asks(penstock, penstock.team("a"), gpus=2, run_time="1h")
+        approver = penstock.client(penstock.token("approver")[1])
+        refused = await answers(approver, job, True, amount=None)
+        assert (refused.status_code, "Say which amount you approve" in refused.json()["detail"]) == (422, True)
+        assert f"penstock approvals approve {job} --up-to " in (await approver.get("/")).text
+        less = await answers(approver, job, True, amount=MICRO)
+        assert less.json()["says"].startswith("Approved up to $1.00")
 
 
 @story

@@ -119,7 +119,9 @@ async def test_a_raised_cap_waits_for_a_person_and_a_lowered_one_holds_at_once(t
         assert "penstock approvals approve team:a" in answer["raised"][0]
         assert await _cap(penstock) == 10 * MICRO
         approver = penstock.client(penstock.token("approver")[1])
-        done = await approver.post("/v1/budget/approval", json={"scope": "team:a", "approved": True})
+        done = await approver.post(
+            "/v1/budget/approval", json={"scope": "team:a", "approved": True, "per_month": 50_000_000}
+        )
         assert done.status_code == 200, done.text
         assert await _cap(penstock) == 50 * MICRO
         assert (await apply(penstock, CAPPED.replace("50", "5"))).json()["raised"] == []

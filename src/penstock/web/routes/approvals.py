@@ -109,8 +109,12 @@ def _wish(asked: CapRaiseAsked, name: str, currency: str) -> schemas.CapRaise:
     summary="Approve or deny that a job bursts",
 )
 async def answer(request: Request, job: str, plane: PlaneHere, reader: ReaderHere, caller: MayApprove) -> schemas.Asked:
-    """Of an array: all of its jobs that ask. An approval covers the amount that was asked for, and no more."""
+    """Of an array: all of its jobs that ask. An approval names the amount that its author saw, and covers no more,
+    whatever the job asks for by now.
+    """
     reply = await deps.read_shape(request, schemas.Answer)
+    if reply.approved and reply.amount is None:
+        raise Problem(422, "bad-input", "Say which amount you approve: 'amount', as the request shows it.")
     pending = [
         approval for approval in plane.view.approvals if job in (approval.request.job, array_of(approval.request.job))
     ]
@@ -139,7 +143,7 @@ def _answered(approval: OpenApproval, reply: schemas.Answer, caller: Token, dige
         reason=reply.reason,
         details=digest,
         rule=asked.rule,
-        amount=asked.amount if reply.amount is None else min(reply.amount, asked.amount),
+        amount=asked.amount if reply.amount is None else min(reply.amount, asked.amount),  # None: denied
     )
 
 
@@ -231,9 +235,24 @@ async def answer_cap(request: Request, plane: PlaneHere, reader: ReaderHere, cal
         denied = CapRaiseDenied(0, reply.scope, by=caller.id, reason=reply.reason, details=known.digest)
         recorded = await plane.tell(denied, blobs=known.blobs)
         return schemas.Done(number=recorded.number, says=f"Denied: the cap of {reply.scope} stays as it is.")
+    _must_be_as_seen(reply, wish, None if raised is None else raised.fact, plane.view.policy.currency)
     fact = _granted(wish, None if raised is None else raised.fact, caller, reply.reason, known.digest)
     recorded = await plane.tell(fact, blobs=known.blobs)
     return schemas.Done(number=recorded.number, says=f"Approved: the cap of {reply.scope} is raised.")
+
+
+def _must_be_as_seen(
+    reply: schemas.CapAnswer, wish: CapRaiseAsked | None, raised: CapSet | None, currency: str
+) -> None:
+    """Whoever asks may have changed the figures since."""
+    wanted = wish or raised
+    assert wanted is not None
+    seen, now = (reply.per_month, reply.per_hour), (wanted.per_period, wanted.per_hour)
+    if seen != now:
+        raise conflict(
+            f"You approve {in_words(seen, currency)} for {reply.scope}, and the request is for "
+            f"{in_words(now, currency)} now; look at it again (penstock approvals ls)."
+        )
 
 
 def _granted(wish: CapRaiseAsked | None, raised: CapSet | None, caller: Token, reason: str, digest: str) -> CapSet:

@@ -18,6 +18,7 @@ from penstock.core.values import value
 from penstock.drivers.driver import Refused, Unreachable
 from penstock.explain.event_words import IN_FEED
 from penstock.formatting import money as cash
+from penstock.formatting import plain_money
 from penstock.journal import states
 from penstock.journal.journal import Reader
 from penstock.journal.rows import Filter
@@ -136,7 +137,7 @@ def _approvals(view: View, caller: Token, at: Instant) -> list[dict[str, str]]:
             "says": job_shape(approval, view).says,
             "cost": cash(approval.request.amount, view.policy.currency),
             "until": formats.clock(approval.request.until_at, at),
-            "do": f"penstock approvals approve {approval.request.job}",
+            "do": f"penstock approvals approve {approval.request.job} --up-to {plain_money(approval.request.amount)}",
         }
         for approval in pending
     ]
