@@ -88,6 +88,8 @@ def test_run_follows_the_job_and_ends_as_it_does(says: Says) -> None:
     assert says("run", "--name", "follows", "--", PYTHON, "-c", program) == "step 0\nstep 1\nstep 2\n"
     slow_failure = "import time; time.sleep(0.2); raise SystemExit(3)"
     assert "failed. Failed (application): exit code 3." in says("run", "--", PYTHON, "-c", slow_failure, code=1)
+    failed = shown(says, "jobs", "--state", "failed")["jobs"][0]["id"]
+    assert "exit code 3" in says("job", failed)
     assert "Refused: it needs 99 GPUs at once" in says("run", "--gpus", "99", "--name", "w", "--", "true", code=6)
 
 
@@ -178,6 +180,19 @@ def test_a_plan_begins_with_what_why_says_afterwards(says: Says, tmp_path: Path)
     assert decision == f"If submitted now: {shown(says, 'why', job)[-1]['text']}"
     assert run_time == "Run time 1 h, stated."
     assert "too wide" in "\n".join(tables)
+
+
+def test_a_job_and_its_plan_say_what_becomes_of_its_deadline(says: Says, tmp_path: Path) -> None:
+    """A missed deadline was shown nowhere: not in the plan, nor beside the job that had missed it."""
+    file = tmp_path / "job.yaml"
+    file.write_text(f"gpus: 1\nrun_time: 2h\ndeadline: 1h\npenalty_per_hour: 10\ncommand: [{PYTHON}, -c, '']\n")
+    plan = says("plan", str(file))
+    assert "is not expected to be met anywhere." in plan
+    assert "1 h late, $10.00" in plan
+    file.write_text(f"gpus: 1\ndeadline: 1s\ncommand: [{PYTHON}, -c, 'import time; time.sleep(1.1)']\n")
+    job = says("submit", str(file)).splitlines()[0]
+    says("logs", "-f", job)  # until it ends
+    assert ", missed by " in says("job", job)
 
 
 def test_caps_are_set_one_kind_at_a_time(says: Says) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.core.decide.rules import BuiltInRules
 from penstock.core.model import events as e
-from penstock.core.model.reasons import CapBinds, Displaced, MovesTogether, OwnedFree, PatienceOver, Preempted
+from penstock.core.model.reasons import CapBinds, Displaced, Late, MovesTogether, OwnedFree, PatienceOver, Preempted
 from penstock.core.model.types import JobSpec, Waiting
 from penstock.core.plan import Choice, Effect, Plan, plan
 from penstock.core.units import HOUR, MINUTE
@@ -138,8 +138,8 @@ def test_a_whole_plan() -> None:
     penstock = given(site("lab"), offer("cloud", price="2", start="5m"), policy("10m"))
     planned = asked(penstock, submitted("a", run="3h"), "09:00")
     lab, cloud = (penstock.engine.state.offers[name] for name in ("lab", "cloud"))
-    free = Choice(lab, "", True, 0, 0, 3 * HOUR, 0, 0, 0, 0, ())
-    rents = Choice(cloud, "", True, 0, 5 * MINUTE, 3 * HOUR, 49_333_334, 49_333_334, planned.choices[1].held, 0, ())
+    free = Choice(lab, "", 8, True, 0, 0, 3 * HOUR, 0, 0, 0, 0, ())
+    rents = Choice(cloud, "", 8, True, 0, 5 * MINUTE, 3 * HOUR, 49_333_334, 49_333_334, planned.choices[1].held, 0, ())
     assert planned == Plan(
         decision=penstock_decides(penstock, submitted("a", run="3h"), "09:00"),
         answer="start",
@@ -264,3 +264,33 @@ def test_a_plan_says_that_caps_are_soft_where_nobody_proves_the_watchman() -> No
     assert [choice.offer.guarantee for choice in asked(penstock, submitted("a"), "09:00").choices] == ["none"]
     penstock.hears(lambda at: e.GuaranteeChanged(at, "cloud", "watchman"), at="09:00")
     assert [choice.offer.guarantee for choice in asked(penstock, submitted("a"), "09:01").choices] == ["watchman"]
+
+
+# --- widths and deadlines: what would happen, and not what was asked -------------------------------------------------
+
+
+def _deadline_of(planned: Plan) -> list[tuple[str, int, int, int, int]]:
+    return [(c.offer.id, c.width, c.run_ms, c.late_ms, c.penalty) for c in planned.choices]
+
+
+def test_a_row_has_the_width_and_the_run_time_that_the_job_would_have_there() -> None:
+    """It said "Starts on lab with 16 GPUs", and in the table below it ran as long as with 8."""
+    penstock = given(site("lab", nodes=2), offer("cloud", price="2"))
+    job = submitted("a", run="20h", scaling=((16, 1_800),), deadline_at=clock("21:00"), penalty_per_hour=usd("100"))
+    planned = asked(penstock, job, "09:00")
+    assert isinstance(planned.decision, e.StartPromised)
+    assert planned.decision.width == 16
+    fast = 20 * HOUR * 10 // 18
+    late = 20 * HOUR - 12 * HOUR
+    assert _deadline_of(planned) == [("lab", 16, fast, 0, 0), ("cloud", 8, 20 * HOUR, late, usd("800"))]
+    assert planned.deadline_at == clock("21:00")
+
+
+def test_a_deadline_that_cannot_be_met_is_told_as_such() -> None:
+    """It said "To meet its deadline it had to burst by" an hour before it came: it was given up without a word."""
+    penstock = given(offer("cloud", price="1"), policy(waiting=Waiting("worth", value_per_hour=usd("4"))))
+    job = submitted("a", run="5h", deadline_at=clock("11:00"), penalty_per_hour=usd("100"))
+    decided(penstock, job, "09:00")
+    assert penstock.why("a").late == Late(clock("11:00"), 3 * HOUR, usd("300"))  # type: ignore[union-attr]
+    says = "Its deadline, day 1, 11:00, cannot be met there: about 3 h late, $300.00 of penalty."
+    assert says in penstock.story("a")[-1]

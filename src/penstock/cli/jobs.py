@@ -90,14 +90,27 @@ def _facts(job: dict[str, Any], currency: str) -> list[tuple[str, str]]:
         ("where", job["offer"]),
         ("GPUs", str(job["gpus"])),
         ("submitted", moment(job["submitted_at"])),
+        ("deadline", _deadline(job)),
         ("ended", moment(job["ended_at"])),
         ("cost", f"{money(job['spent'], currency)} spent, {money(job['held'], currency)} held"),
         ("kept", f"{span(job['kept_ms'])} of work"),
         ("runs", " ".join(job["command"])),
         ("now", job["waits"]),
-        ("why", _why(job)),
+        ("why", job["ended_because"] or _why(job)),
     ]
     return [(name, text) for name, text in facts if text not in ("", "-")]
+
+
+def _deadline(job: dict[str, Any]) -> str:
+    """With how late it was, or is by now."""
+    due, ended = job["deadline_at"], job["ended_at"]
+    if due is None:
+        return ""
+    if ended is None or job["state"] in ("cancelled", "refused"):
+        return moment(due)
+    if ended > due:
+        return f"{moment(due)}, missed by {span(ended - due)}"
+    return f"{moment(due)}, met" if job["state"] == "succeeded" else moment(due)
 
 
 def _attempt(attempt: dict[str, Any], currency: str) -> list[object]:

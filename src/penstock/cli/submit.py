@@ -12,7 +12,7 @@ import click
 from penstock.cli.client import Client, job_path, talks
 from penstock.cli.clusters import ask as ask_cluster
 from penstock.cli.clusters import is_manifest, manifest_from, reaches
-from penstock.cli.output import answer, listed, money, print_json, safe, span, table
+from penstock.cli.output import answer, listed, moment, money, print_json, safe, span, table
 from penstock.core.errors import BadInput
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -184,9 +184,13 @@ def draw_plan(planned: dict[str, Any]) -> None:
         then = f"move to {then}" if then else "be queued again"
         click.echo(safe(f"{job} would stop and {then}. {effect['reason']['says']}"))
     click.echo(f"Run time {span(planned['expected_run_ms'])}, {known}.")
-    columns = ["offer", "term", "GPU", "wait", "start", "run", "cost", "with delay", "held at first", "preemptions"]
-    rows = [_choice(choice, currency) for choice in planned["choices"]]
-    table("Offers", [*columns, "caps", "now"], rows, "No offer may run it.")
+    due = planned["deadline_at"] is not None
+    if due and planned["choices"] and all(choice["late_ms"] for choice in planned["choices"]):
+        click.echo(f"Its deadline, {moment(planned['deadline_at'])}, is not expected to be met anywhere.")
+    columns = ["offer", "term", "GPU", "GPUs", "wait", "start", "run", *(["deadline"] if due else []), "cost"]
+    columns += ["with delay", "held at first", "preemptions", "caps", "now"]
+    rows = [_choice(choice, currency, due) for choice in planned["choices"]]
+    table("Offers", columns, rows, "No offer may run it.")
     if planned["excluded"]:
         excluded = [[row["offer"], row["rule"], row["where"]] for row in planned["excluded"]]
         table("Excluded", ["offer", "because", "rule"], excluded, "")
@@ -213,11 +217,25 @@ def _shared_out(tally: list[dict[str, Any]]) -> str:
     return f"of {jobs} jobs, {', '.join(parts)}. The first: "
 
 
-def _choice(choice: dict[str, Any], currency: str) -> list[object]:
-    denied = choice["denied"] and choice["denied"]["numbers"].get("scope", "")
-    now = f"no money in {denied}" if choice["denied"] else "fits" if choice["fits_now"] else "full"
+def _choice(choice: dict[str, Any], currency: str, due: bool) -> list[object]:
+    now = _denied(choice["denied"]) if choice["denied"] else "fits" if choice["fits_now"] else "full"
     spans = [span(choice[key]) for key in ("wait_ms", "start_ms", "run_ms")]
     costs = [money(choice[key], currency) for key in ("cost", "total", "held")]
     losses = f"{choice['losses_ppm'] / 1e6:.2f}"
     offer = f"{choice['offer']}, joins {choice['node']}" if choice["node"] else choice["offer"]
-    return [offer, choice["term"], choice["gpu_model"], *spans, *costs, losses, choice["guarantee"], now]
+    ends = [_ends(choice, currency)] if due else []
+    about = [offer, choice["term"], choice["gpu_model"], choice["width"], *spans, *ends]
+    return [*about, *costs, losses, choice["guarantee"], now]
+
+
+def _denied(denied: dict[str, Any]) -> str:
+    """Which limit it is: the month's money may be there, and the hour's not."""
+    scope = denied["numbers"].get("scope", "")
+    return f"hourly limit of {scope}" if denied["kind"] == "RateBinds" else f"no money in {scope}"
+
+
+def _ends(choice: dict[str, Any], currency: str) -> str:
+    if not choice["late_ms"]:
+        return "met"
+    penalty = f", {money(choice['penalty'], currency)}" if choice["penalty"] else ""
+    return f"{span(choice['late_ms'])} late{penalty}"

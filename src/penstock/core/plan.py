@@ -7,6 +7,7 @@ The quotes beside it are taken at the moment of that promise, before it changes 
 asks.
 """
 
+from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
 from penstock.core.decide import colocation, placement, quotes, waiting
@@ -45,7 +46,7 @@ from penstock.core.model.reasons import (
     ShareReturned,
 )
 from penstock.core.model.types import Offer
-from penstock.core.units import HOUR, NEVER, PERMILLE, Instant, Millis, Money, ceil_div
+from penstock.core.units import HOUR, NEVER, PERMILLE, Instant, Millis, Money, ceil_div, cost_of
 from penstock.core.values import value
 
 Answer: TypeAlias = Literal["start", "wait", "burst", "refuse", "short of money", "no room", "paused", "needs approval"]
@@ -64,6 +65,7 @@ class Choice:
 
     offer: Offer
     node: str  # a rented node that it would join; empty: standing GPUs, or nodes of its own
+    width: int  # GPUs that it would have there
     fits_now: bool  # free standing GPUs, or a rented offer that seems to have room
     wait_ms: Millis  # until it is expected to get a place there; 0 if it fits now
     start_ms: Millis  # from then until it runs: the offer's start, and its data's way there
@@ -74,6 +76,8 @@ class Choice:
     losses_ppm: int  # expected number of preemptions over the run, in millionths
     copies: tuple[str, ...]  # data sets that would be copied there first
     denied: Denial | None = None  # the cap that forbids it now
+    late_ms: Millis = 0  # how much later than its deadline it is expected to end; 0: in time, or it has none
+    penalty: Money = 0  # for so much
 
 
 @value
@@ -106,6 +110,7 @@ class Plan:
     choices: tuple[Choice, ...]
     excluded: tuple[Excluded, ...]
     effects: tuple[Effect, ...]
+    deadline_at: Instant | None = None
 
 
 def plan(state: State, rules: Rules, submitted: JobSubmitted, also: tuple[Fact, ...] = ()) -> Plan:
@@ -124,6 +129,7 @@ def plan(state: State, rules: Rules, submitted: JobSubmitted, also: tuple[Fact, 
         until_ms=first.until_at - first.at if isinstance(first, WaitPromised) and first.until_at < NEVER else 0,
         tally=_tally(list(observer.decisions.values())),
         expected_run_ms=observer.expected_ms,
+        deadline_at=submitted.spec.deadline_at,
         stated=submitted.spec.expected_run_ms is not None,
         jobs_ended=state.history.jobs_ended(),
         choices=observer.listed,
@@ -211,7 +217,14 @@ def _listed(choices: Choices, job: Job, expected_ms: Millis) -> tuple[Choice, ..
     tried = [quote.offer.id for quote in ranked if not quote.node]
     full = [_quote(state, job, name, expected_ms, now) for name in job.shape.rented if name not in tried]
     full.sort(key=lambda quote: (quote.total, quote.offer.id))
-    return (*standing, *roomy, *[_rented(choices, job, quote, fits_now=False) for quote in full])
+    listed = (*standing, *roomy, *[_rented(choices, job, quote, fits_now=False) for quote in full])
+    deadline_at = job.spec.deadline_at
+    return listed if deadline_at is None else tuple([_against(deadline_at, job, choice, now) for choice in listed])
+
+
+def _against(deadline_at: Instant, job: Job, choice: Choice, now: Instant) -> Choice:
+    late_ms = max(0, now + choice.wait_ms + choice.start_ms + choice.run_ms - deadline_at)
+    return replace(choice, late_ms=late_ms, penalty=cost_of(job.spec.penalty_per_hour, late_ms))
 
 
 def _wait_ms(choices: Choices, job: Job) -> Millis:
@@ -223,12 +236,15 @@ def _wait_ms(choices: Choices, job: Job) -> Millis:
 
 
 def _standing(state: State, job: Job, name: str, expected_ms: Millis, wait_ms: Millis, now: Instant) -> Choice:
-    offer, fits = state.offers[name], state.pools[name].fits(job.spec.gpus)
-    speed = quotes.rate_of(job.shape, state, offer).speed_permille
+    offer, pool = state.offers[name], state.pools[name]
+    fits = pool.fits(job.spec.gpus)
+    width, scale = placement.widest(state, job, pool) if fits and job.spec.scaling else (job.spec.gpus, PERMILLE)
+    speed = quotes.rate_of(job.shape, state, offer).speed_permille * scale // PERMILLE
     copy_ms = quotes.copying_ms(state, job, offer, now) if job.spec.data else 0
     return Choice(
         offer=offer,
         node="",
+        width=width,
         fits_now=fits,
         wait_ms=0 if fits else wait_ms,
         start_ms=copy_ms + offer.start_ms,
@@ -248,6 +264,7 @@ def _rented(choices: Choices, job: Job, quote: Quote, fits_now: bool) -> Choice:
     return Choice(
         offer=as_proved(state, offer),
         node=quote.node,
+        width=job.spec.gpus,
         fits_now=fits_now,
         wait_ms=max(0, state.closed.get(offer.id, 0) - now),
         start_ms=quote.start_ms,

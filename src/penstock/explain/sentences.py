@@ -81,9 +81,18 @@ def waits_for_owned(why: r.WaitsForOwned, say: Say) -> str:
     return f"{_queued(why.patience_ms, say)}: {_too_few(why.free_gpus)}{say.age}. {burst}."
 
 
+def _due(why: r.WaitWorth | r.NotWorthWaiting, must: str, say: Say) -> str:
+    """When it leaves for its deadline, or that this is too late by now."""
+    late = why.late
+    if late is None:
+        return f" To meet its deadline it {must} burst by {instant(why.leave_at)}." if why.leave_at else ""
+    cost = f", {say.cash(late.penalty)} of penalty" if late.penalty else ""
+    return f" Its deadline, {instant(late.deadline_at)}, cannot be met there: about {duration(late.by_ms)} late{cost}."
+
+
 def wait_worth(why: r.WaitWorth, say: Say) -> str:
     ahead = f"{count(why.ahead, 'job')} ahead" if why.ahead else "next in the queue"
-    due = f" To meet its deadline it must burst by {instant(why.leave_at)}." if why.leave_at else ""
+    due = _due(why, "must", say)
     return (
         f"{_queued(why.patience_ms, say)}: {_too_few(why.free_gpus)}, {ahead}{say.age}.{_forecast(why, say)} "
         f"{_bursting(why.cost, why.expected_run_ms, say)}{_as_delay(why, say)}.{due}"
@@ -175,7 +184,7 @@ def not_worth_waiting(why: r.NotWorthWaiting, say: Say) -> str:
     soon = why.soonest_ms and not why.failed_at
     soonest = f" (free in {duration(why.soonest_ms)} at best)" if soon else ""
     queued = f"; it was queued for {duration(why.waited_ms)}" if why.waited_ms else ""
-    due = f" To meet its deadline it had to burst by {instant(why.leave_at)}." if why.leave_at else ""
+    due = _due(why, "had to", say)
     return (
         f"{_why_not_owned(why)}{soonest}{queued}. It costs about "
         f"{say.cash(why.cost)} for {duration(why.expected_run_ms)}{_as_delay(why, say)}{_runner_up(why, say)}.{due}"

@@ -101,6 +101,8 @@ class JobDetail(Job):
 
     tries: list[Attempt]
     waits: str = Field(description="Why its site holds it back; empty if it does not.")
+    deadline_at: At | None = None
+    ended_because: str = Field(default="", description="How it failed or was refused, as `why` tells it.")
     command: list[str]
     folder: str
     image: str
@@ -141,6 +143,7 @@ class Choice(Shape):
     term: str
     gpu_model: str
     node: str = Field(description="A rented node that it would join; empty: standing GPUs, or nodes of its own.")
+    width: int = Field(description="GPUs that it would have there.")
     fits_now: bool
     wait_ms: Ms = Field(description="Until it is expected to get a place there.")
     start_ms: Ms = Field(description="From then until it runs, its data's way there included.")
@@ -151,6 +154,8 @@ class Choice(Shape):
     losses_ppm: int = Field(description="Expected preemptions over the run, in millionths.")
     copies: list[str]
     denied: Reason | None = Field(description="The cap that forbids it now.")
+    late_ms: Ms = Field(description="How much later than its deadline it is expected to end; 0: in time, or none.")
+    penalty: Money = Field(description="For so much.")
     guarantee: Literal["hard", "soft"]
 
 
@@ -185,6 +190,7 @@ class Plan(Shape):
     tally: list[Tally] = Field(description="How many jobs get which answer: more than one job if it is an array.")
     effects: list[Effect] = Field(description="Running jobs that would have to make room for it.")
     expected_run_ms: Ms
+    deadline_at: At | None
     stated: bool = Field(description="The run time was; otherwise it is an estimate from history.")
     jobs_ended: int = Field(description="How many jobs history has; 0: an estimate is a guess.")
     choices: list[Choice]

@@ -69,7 +69,7 @@ def start_standing(choices: Choices, job: Job, after: tuple[str, ...] = ()) -> b
             pool = limits.visible(pool, kept.get(offer_id, 0))  # as this job sees it
         if not pool.fits(lane.width):
             continue
-        width, scale = _widest(state, job, pool) if job.spec.scaling else (lane.width, PERMILLE)
+        width, scale = widest(state, job, pool) if job.spec.scaling else (lane.width, PERMILLE)
         speed = quotes.rate_of(job.shape, state, offer).speed_permille * scale // PERMILLE
         because: Reason
         if state.policy.packing == "ends_alike":
@@ -91,7 +91,8 @@ def _where_ends_are_alike(
     return slots, EndsAlike(choices.now - job.submitted_at, pool.free_gpus, run_ms, busy_ms)
 
 
-def _widest(state: State, job: Job, pool: Pool) -> tuple[int, int]:
+def widest(state: State, job: Job, pool: Pool) -> tuple[int, int]:
+    """The widest that fits there now, of the widths that it may have, and how much faster it is; in thousandths."""
     room = limits.room_of(state, job.spec.team) if state.at_once else None
     for width, scale in reversed(job.spec.scaling):
         if width > job.spec.gpus and pool.fits(width) and (room is None or width <= room):
@@ -180,6 +181,7 @@ def _weigh(choices: Choices, job: Job, expected: Millis, free: int) -> bool:
         worst_ms=worst,
         leave_at=worth.leave_at,
         dearer_permille=worth.dearer_permille,
+        late=worth.late,
     )
     patience, reason = worth.allowed_ms, guards.behind_headroom(choices, job, because)
     choices.record(
@@ -316,6 +318,7 @@ def _why_burst(
             passed_over=passed_over,
             failed_at=failed_at,
             barred_by=barred_by,
+            late=worth.late,
         )
     return PatienceOver(waited, job.patience_ms, expected, quote.cost, next_offer, next_cost, failed_at, barred_by)
 

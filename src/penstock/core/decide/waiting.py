@@ -12,9 +12,9 @@ from penstock.core.decide import quotes
 from penstock.core.decide.quotes import Quote
 from penstock.core.fold.pool import Pool
 from penstock.core.fold.state import Attempt, Job, Lane, State
-from penstock.core.model.reasons import Paced
+from penstock.core.model.reasons import Late, Paced
 from penstock.core.model.types import Waiting
-from penstock.core.units import HOUR, MINUTE, PERMILLE, Instant, Millis, Money, ceil_div
+from penstock.core.units import HOUR, MINUTE, PERMILLE, Instant, Millis, Money, ceil_div, cost_of
 from penstock.core.values import value
 
 
@@ -42,6 +42,7 @@ class DelayBudget:
     allowed_ms: Millis  # how long it may wait for that, from its submission
     leave_at: Instant  # the latest it can leave and still meet its deadline; 0 if it has none or it is missed anyway
     dearer_permille: int  # how much dearer money is, the more of the month's is used
+    late: Late | None = None  # it misses its deadline there, even if it leaves now
 
 
 def weigh(state: State, job: Job, quote: Quote) -> DelayBudget:
@@ -49,12 +50,18 @@ def weigh(state: State, job: Job, quote: Quote) -> DelayBudget:
     per_hour = quotes.worth_of(state, job)
     dearer = how_dear(state, job, state.at) if state.policy.pace else PERMILLE
     allowed = quote.cost * dearer * HOUR // (PERMILLE * per_hour) if per_hour else waiting.most_ms
-    leave_at = 0
+    leave_at, late = 0, None
     if job.spec.deadline_at is not None:
         leave_at = latest_leave_at(state, job, quote, job.spec.deadline_at)
+        late = _late(job, job.spec.deadline_at, state.at - leave_at)
         allowed = _in_time(job, quote.cost, per_hour, allowed, leave_at - job.submitted_at)
         leave_at = max(0, leave_at)
-    return DelayBudget(quote.cost, per_hour, min(allowed, _longest(state, job, quote, allowed)), leave_at, dearer)
+    allowed = min(allowed, _longest(state, job, quote, allowed))
+    return DelayBudget(quote.cost, per_hour, allowed, leave_at, dearer, late)
+
+
+def _late(job: Job, deadline_at: Instant, by_ms: Millis) -> Late | None:
+    return Late(deadline_at, by_ms, cost_of(job.spec.penalty_per_hour, by_ms)) if by_ms > 0 else None
 
 
 def _longest(state: State, job: Job, quote: Quote, allowed_ms: Millis) -> Millis:

@@ -74,6 +74,15 @@ class PatienceOver:
 
 
 @value
+class Late:
+    """Started there now it misses its deadline, as four of five such jobs would by that much or less."""
+
+    deadline_at: Instant
+    by_ms: Millis
+    penalty: Money  # that it pays for so much
+
+
+@value
 class WaitWorth:
     """Not yet: bursting now would cost more than the waiting is worth, and standing GPUs may come free in time."""
 
@@ -88,6 +97,7 @@ class WaitWorth:
     worst_ms: Millis = 0  # nine of ten start sooner
     leave_at: Instant = 0  # the latest it can leave and still meet its deadline; 0 if it has none
     dearer_permille: int = 1000  # how much dearer money is, the more of the month's is used
+    late: Late | None = None  # it would miss its deadline there
     kind: Literal["WaitWorth"] = "WaitWorth"
 
 
@@ -107,6 +117,7 @@ class NotWorthWaiting:
     passed_over: str = ""  # a cheaper offer, where losses or copies could make it later than anybody may be
     failed_at: str = ""  # a standing offer where its start failed; empty: they were full
     barred_by: str = ""  # the rule, with file and line, that keeps it from standing offers; empty: it may use some
+    late: Late | None = None  # it misses its deadline there
     kind: Literal["NotWorthWaiting"] = "NotWorthWaiting"
 
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from penstock.config.jobs import JobFile, json_schema
+from penstock.core.ids import array_of
 from penstock.core.model.events import (
     AttemptQueued,
     AttemptStuck,
@@ -328,6 +329,8 @@ def detail_of(plane: Plane, reader: Reader, caller: Token, job: str) -> schemas.
         deps.instant(plane),
         tries=[deps.attempt_shape(attempt, currency) for attempt in tries],
         waits=_waits(reader, tries[-1]) if tries and tries[-1].phase == "starting" else "",
+        deadline_at=deps.moment(_deadline(reader, job)),
+        ended_because=_last_line(reader, job) if row.phase == "failed" else "",
         command=list(work.command),
         folder=work.folder,
         image=work.image,
@@ -340,6 +343,16 @@ def _work(digest: str, blob: bytes) -> Work:
         return unpack_work(digest, blob)
     except Forged:  # it will not run, and what would have run is nobody's words
         return Work(())
+
+
+def _deadline(reader: Reader, job: str) -> Instant | None:
+    spec = reader.spec(job) or reader.spec(array_of(job))
+    return None if spec is None else spec.deadline_at
+
+
+def _last_line(reader: Reader, job: str) -> str:
+    lines = tell(reader.story(job), job)
+    return lines[-1].text if lines else ""
 
 
 def _waits(reader: Reader, attempt: AttemptRow) -> str:
