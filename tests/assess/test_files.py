@@ -1,18 +1,24 @@
 """Tables and sacct texts of several ages: what they say is what happened, and what they lack is said."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from penstock.assess import sentences
 from penstock.assess.demo_month import GeneratedMonth, generated_month
+from penstock.assess.history import OwnedGpus
 from penstock.assess.join import join
+from penstock.assess.replay import replayable
+from penstock.assess.report import assess
 from penstock.assess.sources.sacct import read_sacct
 from penstock.assess.sources.tables import read_table
 from penstock.core.errors import BadInput
 from penstock.core.units import HOUR, MINUTE
+from penstock.sim.traces import trace
 from tests.assess import months
 
 MONTH = generated_month(1, jobs=300, days=10)
@@ -85,11 +91,53 @@ def test_times_without_a_zone_are_of_the_zone_that_was_named(tmp_path: Path) -> 
 def test_a_table_with_times_tells_the_month_and_one_without_starts_tells_no_wait(tmp_path: Path) -> None:
     path = written(tmp_path, months.table(MONTH))
     months.assert_true(join([read_table(path, UTC)]), MONTH)
-    bare = written(tmp_path, "job_id,submit_s,duration_s,gpus\na,0,60,8\nb,10,0,0\n")
+    bare = written(tmp_path, "job_id,submit_s,gpus\na,0,8\nb,10,0\n")
     reading = read_table(bare, UTC)
     assert (reading.calendar, reading.coverage.left_out) == (False, (("no whole GPU", 1),))
     assert "no wait, allocation or use is known" in " ".join(reading.coverage.missing)
     assert reading.jobs[0].started_at is None
+
+
+def without_starts(month: GeneratedMonth) -> str:
+    rows = ((job.job.id, job.submitted_at // 1000, job.job.run_ms / 1000, job.job.spec.gpus) for job in month.jobs)
+    return "job_id,submit_s,duration_s,gpus\n" + "".join(f"{a},{b},{c},{d}\n" for a, b, c, d in rows)
+
+
+def test_run_times_without_starts_are_enough_for_all_but_waits(tmp_path: Path) -> None:
+    """A trace of submissions and run times, as public ones are, was answered with "ran 0, 0 GPU-hours, demand 0"."""
+    truth = months.gpu_hours(MONTH)
+    history = join([read_table(written(tmp_path, without_starts(MONTH)), UTC)])
+    report = assess(replace(history, owned=(OwnedGpus(history.from_at, 64),)), gpu_hour=None, currency="USD")
+    assert truth > 1_000
+    months.near(report.use.total.allocated, truth, 0.01)
+    demand = report.waits.demand
+    months.near(demand.gpu_hours, truth, 0.01)
+    assert demand.low_gpu_hours == pytest.approx(demand.gpu_hours) == pytest.approx(demand.high_gpu_hours)
+    assert (report.waits.all.jobs, report.waits.unknown) == (0, len(MONTH.jobs))
+    assert (report.waits.median.high_ms, "No wait is known." in sentences.waits(report)) == (None, True)
+    assert not any("the median is" in words for words in sentences.waits(report))
+    assert report.coming.hours
+    assert "runs are counted from their submission on" in " ".join(history.coverage[0].missing)
+
+
+def test_it_is_replayed_as_the_same_jobs_that_simulate_reads(tmp_path: Path) -> None:
+    path = written(tmp_path, without_starts(MONTH))
+    month = replayable(join([read_table(path, UTC)]))
+    read = trace.read(path).jobs
+    zero = read[0].submit_at
+    assert [(job.id, job.submit_at, job.run_ms) for job in month.jobs] == [
+        (job.id, job.submit_at - zero, job.run_ms) for job in sorted(read, key=lambda job: (job.submit_at, job.id))
+    ]
+    assert (month.no_wait, month.left_out) == (0, 0)  # nothing has to be guessed
+
+
+@pytest.mark.parametrize(("start", "end"), [("1790007200", ""), ("", "1790010800")])
+def test_a_run_time_and_one_end_of_the_run_are_both_ends(tmp_path: Path, start: str, end: str) -> None:
+    run_times = written(tmp_path, "job_id,submit_s,duration_s,gpus\na,1790000000,3600,8\n", "a.csv")
+    ends = written(tmp_path, f"job_id,submit_s,start_s,end_s,gpus\na,1790000000,{start},{end},8\n", "b.csv")
+    job = join([read_table(run_times, UTC), read_table(ends, UTC)]).jobs[0]
+    began = 1_790_000_000_000
+    assert (job.started_at, job.ended_at, job.wait_ms) == (began + 2 * HOUR, began + 3 * HOUR, 2 * HOUR)
 
 
 def test_columns_of_other_names_are_mapped(tmp_path: Path) -> None:

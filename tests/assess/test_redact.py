@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import asdict, replace
+from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +13,7 @@ from penstock.assess.assessment import DecisionOptions, assess
 from penstock.assess.history import Coverage, Disagreement, JobRecord, MonthHistory
 from penstock.assess.page import page
 from penstock.assess.redact import redact
+from penstock.cli.main import main
 from tests.assess.test_decision import job, month
 
 MARK = "Ж"  #: is in each name, and in no word of ours
@@ -74,3 +77,37 @@ def test_equal_names_stay_equal_and_different_ones_different(history: MonthHisto
         before, after = ([getattr(record, field) for record in whole.jobs] for whole in (history, hidden))
         pairs = set(zip(before, after, strict=True))
         assert len(pairs) == len(set(before)) == len(set(after))
+
+
+SITES = """
+currency: USD
+sites:
+  - name: geheimlab
+    operator: Geheim AG
+    offers: [{name: geheimown, term: owned, gpu: A100, gpus_per_node: 8, nodes: 10}]
+  - name: geheimwolke
+    operator: Geheimcloud
+    cloud: aws
+    region: eu-central-1
+    offers:
+      - {name: geheimh, gpu: A100, term: on_demand, gpus_per_node: 8, price: {list: 4.5}}
+      - {name: geheims, gpu: A100, term: spot, gpus_per_node: 8, price: {list: 2.0}, lost_every: 20h}
+      - {name: geheimzu, gpu: A100, term: on_demand, gpus_per_node: 8, price: {list: 4.0}, closed: true}
+"""
+
+
+@pytest.mark.slow
+def test_no_name_of_a_sites_file_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--redact --sites` left names of sites, offers and operators in the JSON, for whoever gets the mail."""
+    folder, ways = tmp_path / "geheimordner", []
+    folder.mkdir()
+    (folder / "geheim.yaml").write_text(SITES)
+    for hide in (["--redact"], []):
+        out = tmp_path / f"{len(hide)}.html"
+        words = ["assess", "--demo", "--sites", str(folder / "geheim.yaml"), "--html", str(out), "--json", *hide]
+        assert main(words) == 0
+        said = capsys.readouterr()
+        assert bool(hide) != ("geheim" in said.out.lower())
+        assert not hide or "geheim" not in (said.err + out.read_text()).lower()
+        ways.append([way["name"] for way in json.loads(said.out)["ways"]["ways"]])
+    assert ways[0] == ways[1] != []

@@ -16,12 +16,15 @@ from penstock.core.values import value
 #: Where a time comes from, the best first. `join` keeps the better one.
 #: `containers`: the pods' containers; `kueue`: a Workload's conditions; `pod`: Prometheus, by kube-state-metrics;
 #: `samples`: first or last sample of a series; `job`: the Job's own status, whose start is not that of its pods.
-Evidence: TypeAlias = Literal["journal", "containers", "sacct", "kueue", "pod", "csv", "samples", "job", ""]
+#: `submission`: the run time is known and the start is not, so that the run is counted from its submission.
+Evidence: TypeAlias = Literal[
+    "journal", "containers", "sacct", "kueue", "pod", "csv", "samples", "job", "submission", ""
+]
 EVIDENCE: Final[tuple[Evidence, ...]] = (
-    "journal", "containers", "sacct", "kueue", "pod", "csv", "samples", "job", "",
+    "journal", "containers", "sacct", "kueue", "pod", "csv", "samples", "job", "submission", "",
 )  # fmt: skip
 #: A start known only by these is no end of a wait.
-VAGUE_START: Final[frozenset[Evidence]] = frozenset({"samples", "job", ""})
+VAGUE_START: Final[frozenset[Evidence]] = frozenset({"samples", "job", "submission", ""})
 Outcome: TypeAlias = Literal["succeeded", "failed", "cancelled", "running", "queued", "unknown"]
 #: Which end of a run lies outside what was seen.
 Cut: TypeAlias = Literal["", "start", "end", "both"]
@@ -64,6 +67,11 @@ class JobRecord:
         if self.started_at is None or self.ended_at is None:
             return None
         return max(0, self.ended_at - self.started_at)
+
+    @property
+    def counts_from_submission(self) -> bool:
+        """Its run time is known, and neither its start nor its end."""
+        return self.started_by == self.ended_by == "submission"
 
     @property
     def wait_ms(self) -> Millis | None:

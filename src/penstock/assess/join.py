@@ -145,8 +145,9 @@ def _overlap(job: JobRecord, other: JobRecord) -> bool:
 
 def _merged(known: JobRecord, other: JobRecord, differences: "_Differences") -> JobRecord:
     """Field by field, the better evidence. The earliest submission is the true one: a pod comes after its Job."""
-    start = _better(_start(known), _start(other))
-    end = _better(_end(known), _end(other))
+    start, end = _with_run_time(
+        _better(_start(known), _start(other)), _better(_end(known), _end(other)), _known_run(known, other)
+    )
     differences.times("started", known, other, _start(known), _start(other))
     differences.times("ended", known, other, _end(known), _end(other))
     differences.gpus(known, other)
@@ -193,6 +194,22 @@ def _start(job: JobRecord) -> _Time:
 
 def _end(job: JobRecord) -> _Time:
     return job.cut in ("end", "both"), job.ended_at, job.ended_by
+
+
+def _known_run(*jobs: JobRecord) -> Millis | None:
+    """A run time that is known without its start and end."""
+    return next((job.run_ms for job in jobs if job.counts_from_submission), None)
+
+
+def _with_run_time(start: _Time, end: _Time, run_ms: Millis | None) -> tuple[_Time, _Time]:
+    """Where one source has the run time alone and another one end of it, both ends are known."""
+    if run_ms is None or (start[2] == "submission") == (end[2] == "submission"):
+        return start, end
+    if end[2] == "submission" and start[1] is not None and not start[0]:
+        return start, (False, start[1] + run_ms, start[2])
+    if start[2] == "submission" and end[1] is not None and not end[0]:
+        return (False, end[1] - run_ms, end[2]), end
+    return start, end
 
 
 def _better(known: _Time, other: _Time) -> _Time:

@@ -57,6 +57,8 @@ class Neighbours:
 
 def hides_its_wait(job: JobRecord) -> bool:
     """Whether what looks like its run begins with its submission: the Job's status, or the first sample of its pod."""
+    if job.counts_from_submission:  # how long it ran is known
+        return False
     return job.started_by in VAGUE_START and job.submitted_at is not None and bool(job.run_ms) and not job.cut
 
 

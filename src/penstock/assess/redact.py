@@ -4,11 +4,13 @@ Equal names get equal hashes within one report. The key is random and kept nowhe
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 
 from penstock.assess.history import Coverage, JobRecord, MonthHistory
+from penstock.core.model.types import Offer, Site, TransientCluster
 
 #: What readers call themselves; everything after it is a name.
 KINDS: Final = ("csv", "sacct", "journal", "shadow", "cluster", "Prometheus", "generated")
@@ -32,6 +34,14 @@ def redact(history: MonthHistory, key: bytes) -> MonthHistory:
         ),
         manifests=(),
     )
+
+
+def redact_sites(sites: Iterable[Site], key: bytes) -> tuple[Site, ...]:
+    """What could be rented, without the names of sites, offers, operators, labels, teams and the file. What everybody
+    knows stays: clouds, regions, countries, GPUs and prices.
+    """
+    hashed = _Hashed(key)
+    return tuple(hashed.site(site) for site in sites)
 
 
 class _Hashed:
@@ -67,6 +77,34 @@ class _Hashed:
             priority=None if job.priority is None else self.name(job.priority),
         )
 
+    def site(self, site: Site) -> Site:
+        cluster = site.cluster
+        return replace(
+            site,
+            id=self.name(site.id),
+            offers=tuple(map(self.offer, site.offers)),
+            operator=self.name(site.operator),
+            has=tuple(map(self.name, site.has)),
+            only=self.name(site.only),
+            cluster=None if cluster is None else self.cluster(cluster),
+        )
+
+    def offer(self, offer: Offer) -> Offer:
+        (site, _, name), warm = offer.id.partition("/"), offer.warm
+        return replace(
+            offer,
+            id=f"{self.name(site)}/{self.name(name)}",
+            site=self.name(offer.site),
+            has=tuple(map(self.name, offer.has)),
+            closed="closed" if offer.closed else "",
+            warm=None if warm is None else replace(warm, scopes=_nobodys(warm.scopes), source=""),
+        )
+
+    def cluster(self, cluster: TransientCluster) -> TransientCluster:
+        site, _, name = cluster.offer.id.partition("/")  # the name is ours, and the same at every site
+        offer = replace(self.offer(cluster.offer), id=f"{self.name(site)}/{name}")
+        return replace(cluster, offer=offer, scopes=_nobodys(cluster.scopes), source="")
+
     def coverage(self, cover: Coverage) -> Coverage:
         """What a server said may hold names of hosts and accounts: it is left out of the sentence."""
         return replace(
@@ -74,3 +112,8 @@ class _Hashed:
             source=self.source(cover.source),
             missing=tuple(re.sub(r":\s.*", ": (redacted).", words, flags=re.DOTALL) for words in cover.missing),
         )
+
+
+def _nobodys(scopes: tuple[str, ...]) -> tuple[str, ...]:
+    """Who pays, without the team's name."""
+    return tuple(scope for scope in scopes if scope == "org")

@@ -111,7 +111,7 @@ def _waits(report: AssessReport) -> Iterator[str]:
             f" Median {_time(waited.all.median_ms)}, p95 {_time(waited.all.p95_ms)}, {waited.all.sum_ms / HOUR:,.0f} h"
             " in all."
         )
-    if waited.unknown or waited.queued:
+    if waited.queued or (waited.unknown and waited.all.jobs):
         unknown = [count(waited.unknown, "job") + " of unknown wait"] if waited.unknown else []
         queued = [count(waited.queued, "job") + " still queued"] if waited.queued else []
         yield (

@@ -126,9 +126,9 @@ def quantile(waits: Sequence[Millis], permille: int) -> Millis:
 
 def _range(waits: Sequence[Millis], unknown: int, still: Sequence[Millis], permille: int) -> WaitRange:
     """Low: the unknown ones did not wait, and queued jobs start now. High: the unknown ones waited as long as the
-    longest that is known, and queued jobs wait for ever.
+    longest that is known, or nobody knows how long if none is; and queued jobs wait for ever.
     """
-    worst = max([*waits[-1:], *still], default=0)
+    worst = max([*waits[-1:], *still], default=NEVER)
     low = quantile(sorted([*waits, *[0] * unknown, *still]), permille)
     high = quantile([*waits, *[worst] * unknown, *[NEVER] * len(still)], permille)
     return WaitRange(low, None if high == NEVER else high)
@@ -192,7 +192,7 @@ def _bounds(job: JobRecord, history: MonthHistory, neighbours: Neighbours) -> tu
         waits = job.outcome == "queued" and job.submitted_at is not None
         return 0, job.gpus * max(0, history.to_at - max(job.submitted_at or 0, history.from_at)) if waits else 0
     at, end, gpus = span
-    if job.started_by in VAGUE_START or job.cut in ("start", "both"):
+    if (job.started_by in VAGUE_START and not job.counts_from_submission) or job.cut in ("start", "both"):
         ended_at = history.to_at if job.cut == "both" else min(job.ended_at or 0, history.to_at)
         return 0, gpus * max(end - at, ended_at - at)  # it started at some time before its end
     if job.wait_ms is None and job.submitted_at is None:

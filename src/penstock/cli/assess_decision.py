@@ -107,15 +107,19 @@ def _options(how: dict[str, Any]) -> "DecisionOptions":
         return replace(options, currency=report_currency(how["currency"], how["rate"]))
     if how["cloud"]:
         raise BadInput("--sites says what is rented; leave out --cloud.")
+    from secrets import token_bytes
+
     from penstock.assess.portable import burst_report_of
+    from penstock.assess.redact import redact_sites
     from penstock.config import read_sites
     from penstock.core.model.types import STANDING
 
     file = read_sites(how["sites"])
     rented = tuple(site for site in file.sites if any(offer.term not in STANDING for offer in site.offers))
-    return replace(
-        options, currency=report_currency(file.currency, how["rate"]), rented=rented, burst_report=burst_report_of(file)
-    )
+    currency = report_currency(file.currency, how["rate"])
+    if how["hide"]:  # no manifest is left that the file's maps could judge
+        return replace(options, currency=currency, rented=redact_sites(rented, token_bytes(32)))
+    return replace(options, currency=currency, rented=rented, burst_report=burst_report_of(file))
 
 
 def _write(path: str, text: str, mode: str = "w") -> None:

@@ -1,8 +1,8 @@
 """Reads a table of jobs: Penstock's own trace schema, or any CSV with a column mapping. `penstock assess --csv` calls
 it.
 
-It needs when a job was submitted and its GPUs; and for waits when it started: `start`, or `queue_s`. A job without an
-end or a run time was still running.
+It needs when a job was submitted and its GPUs; and for waits when it started: `start`, or `queue_s`. Of a job without a
+start its run time is enough for all but its wait. One without an end or a run time was still running.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from datetime import tzinfo
 from functools import partial
 from typing import Final
 
-from penstock.assess.history import JobRecord, Outcome, SourceReading
+from penstock.assess.history import Evidence, JobRecord, Outcome, SourceReading
 from penstock.assess.join import TOLERANCE_MS
 from penstock.assess.sources.reading import NO_GPU, FileClock, coverage_of, read_file, records_of, recurring_key
 from penstock.core.units import Instant
@@ -93,7 +93,7 @@ class _Reader:
             if UNPRINTABLE.search(text):
                 raise Unreadable(f"{shown(text)} has characters that cannot be printed")
         submitted_at = self.clock.at(cells["submit"], self._column("submit"))
-        started_at = self._started(cells, submitted_at)
+        started_at, known_by = self._started(cells, submitted_at)
         if started_at is not None and started_at < submitted_at - TOLERANCE_MS:
             raise Unreadable(f"it starts {(submitted_at - started_at) // 1000} s before it is submitted")
         ended_at = self._ended(cells, started_at)
@@ -113,8 +113,8 @@ class _Reader:
             started_at=started_at,
             ended_at=ended_at,
             submitted_by="csv",
-            started_by="csv" if started_at is not None else "",
-            ended_by="csv" if ended_at is not None else "",
+            started_by=known_by,
+            ended_by="" if ended_at is None else known_by or "csv",
             outcome=OUTCOMES.get(cells.get("status", "").lower(), "unknown"),
             checkpoints=bool(cells["checkpoint"]) if "checkpoint" in cells else None,
         )
@@ -122,10 +122,16 @@ class _Reader:
     def _column(self, field: str) -> str:
         return self.header[self.at[field]]
 
-    def _started(self, cells: Mapping[str, str], submitted_at: Instant) -> Instant | None:
+    def _started(self, cells: Mapping[str, str], submitted_at: Instant) -> tuple[Instant | None, Evidence]:
+        """And how that is known: a run time alone is counted from the submission on."""
         if cells.get("start"):
-            return self.clock.at(cells["start"], self._column("start"))
-        return submitted_at + millis(cells["queue"], self._column("queue")) if cells.get("queue") else None
+            return self.clock.at(cells["start"], self._column("start")), "csv"
+        if cells.get("queue"):
+            return submitted_at + millis(cells["queue"], self._column("queue")), "csv"
+        waits = OUTCOMES.get(cells.get("status", "").lower()) == "queued"
+        if cells.get("duration") and not cells.get("end") and not waits and millis(cells["duration"], "duration"):
+            return submitted_at, "submission"
+        return None, ""
 
     def _ended(self, cells: Mapping[str, str], started_at: Instant | None) -> Instant | None:
         if cells.get("end"):
@@ -149,7 +155,13 @@ class _Reader:
     def _missing(self) -> list[str]:
         missing = ["The table tells nothing of how GPUs were used."]
         if not {"start", "queue"} & self.at.keys():
-            missing.append("It has no column start or queue_s, so no wait, allocation or use is known from it.")
+            if "duration" in self.at:
+                missing.append(
+                    "It has no column start or queue_s, so no wait is known from it, and runs are counted from their"
+                    " submission on."
+                )
+            else:
+                missing.append("It has no column start or queue_s, so no wait, allocation or use is known from it.")
         elif not {"end", "duration"} & self.at.keys():
             missing.append("It has no column end or duration_s, so every run is cut off.")
         if self.clock.has_no_zone and str(self.clock.zone) == "UTC":
