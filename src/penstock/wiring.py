@@ -418,6 +418,7 @@ def make_plane(
         texts=((hashlib.sha256(text).hexdigest(), text),) if text else (),
         accept_raised_caps=options.accept_raised_caps,
         accept_clock=options.accept_clock,
+        simulated=options.rehearse,
         holder=f"{socket.gethostname()}:{options.home.absolute()}",
         stand_by=options.stand_by,
         calendar=Periods(file.time_zone),

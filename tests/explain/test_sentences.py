@@ -418,6 +418,14 @@ def test_a_reason_is_told_so(why: Any, text: str) -> None:
     assert sentence(why, Say("USD", NOON)) == text
 
 
+def test_an_estimate_whose_time_is_over_is_thrown_away() -> None:
+    """A job was told "Its start was estimated 7 h 24 min ago: in 1 min (p50), 5 min (p90)", seven hours too late."""
+    why = r.WaitWorth(8 * MICRO, 4 * MICRO, 9 * HOUR, HOUR, 0, 1, 0, about_ms=MINUTE, worst_ms=5 * MINUTE)
+    assert "estimated" in sentence(why, Say("USD", NOON, 4 * MINUTE))
+    told = sentence(why, Say("USD", NOON, 7 * HOUR))
+    assert ("estimated" in told, "Expected" in told, "p50" in told) == (False, False, False)
+
+
 def test_every_reason_is_told_here() -> None:
     assert {type(why) for why, _ in TOLD} == set(r.REASONS.values())
 

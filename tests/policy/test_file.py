@@ -57,7 +57,7 @@ approvals:
   - {when: "quote.cost > 2000", by: role:approver, within: 4h}
 rules:
   - {name: old-cards, deny: 'offer.gpu == "H100"', because: "tests use older cards"}
-  - {name: wide, approval: "job.gpus > 64", by: role:lead, within: 1h, because: "half of the cluster"}
+  - {name: wide, approval: "job.gpus > 64", by: role:operator, within: 1h, because: "half of the cluster"}
 hard_caps: true
 cost_of_delay: 7.50
 come_home: false
@@ -126,7 +126,7 @@ def test_every_part_of_the_file_becomes_a_value_with_its_line() -> None:
         idle_nodes_end_after_ms=10 * MINUTE,
         approvals=(
             g.ApprovalRule("approval-1", "quote.cost > 2000", "approver", 4 * HOUR, source="policy.yaml:31"),
-            g.ApprovalRule("wide", "job.gpus > 64", "lead", HOUR, "half of the cluster", "policy.yaml:34"),
+            g.ApprovalRule("wide", "job.gpus > 64", "operator", HOUR, "half of the cluster", "policy.yaml:34"),
         ),
         rules=(g.DenyRule("old-cards", 'offer.gpu == "H100"', "tests use older cards", "policy.yaml:33"),),
         version=1,
@@ -213,10 +213,20 @@ ONE = "classes: {a: {}}\n"
             "line 2, quiet_hours[0].owned_only: hours in",
         ),
         ("allow: {regions: ['*-west']}", "line 2, allow.regions[0]: '*-west' is not a name, or its beginning and a *"),
-        ("approvals: [{when: 'true', by: ada, within: 1h}]", "line 2, approvals[0].by: 'ada' is not a role like role:"),
+        (
+            "approvals: [{when: 'true', by: role:boss, within: 1h}]",
+            "line 2, approvals[0].by: 'role:boss' is not a role that",
+        ),
+        (
+            "approvals: [{when: 'true', by: ada, within: 1h}]",
+            "line 2, approvals[0].by: 'ada' is not a role that may approve: role:",
+        ),
         ("rules: [{name: a}]", "line 2, rules[0] (a): a rule has 'deny' or 'approval'; it has neither."),
-        ("rules: [{name: a, deny: 'true', by: role:x}]", "line 2, rules[0].by (a): 'by' is for rules with 'approval'"),
-        ("rules: [{name: a, approval: 'true', by: role:x}]", "line 2, rules[0] (a): the key 'within' is missing"),
+        (
+            "rules: [{name: a, deny: 'true', by: role:admin}]",
+            "line 2, rules[0].by (a): 'by' is for rules with 'approval'",
+        ),
+        ("rules: [{name: a, approval: 'true', by: role:admin}]", "line 2, rules[0] (a): the key 'within' is missing"),
         (
             "rules: [{name: a, deny: 'true'}, {name: a, deny: 'true'}]",
             "line 2, rules[1].name (a): 'a' is taken by rules",
@@ -225,7 +235,7 @@ ONE = "classes: {a: {}}\n"
         ("rules: [{name: a, deny: job.gpus}]", "line 2, rules[0].deny (a): The condition gives a whole number, and"),
         ("rules: [{name: a, deny: 'job.data.all(x, true)'}]", "line 2, rules[0].deny (a): Loops over lists (exists,"),
         ("rules: [{name: a, deny: 'quote.cost > 1'}]", "line 2, rules[0].deny (a): column 1: There is no quote.cost"),
-        ("approvals: [{when: '1 +', by: role:x, within: 1h}]", "line 2, approvals[0].when: column 4: Syntax error"),
+        ("approvals: [{when: '1 +', by: role:admin, within: 1h}]", "line 2, approvals[0].when: column 4: Syntax error"),
         ("least_lease: 1ms", "line 2, least_lease: leases this short leave no time"),
         ("data: {x: {sites: [lap]}}", "line 2, data.x.sites[0]: there is no site 'lap'; did you mean 'lab'?"),
         ("headroom: [{site: x, gpus: 1}]", "line 2, headroom[0].site: there is no site 'x'; known here: lab, cloud."),

@@ -259,9 +259,13 @@ def _time_zone(text: str) -> TimeZone | None:
     return TimeZone(text)
 
 
+#: Roles of tokens that answer requests (`web/tokens`); nobody could ever have another one.
+MAY_APPROVE: Final = ("approver", "operator", "admin")
+
+
 def _role(text: str) -> Role | None:
     kind, _, name = text.partition(":")
-    return Role(name) if kind == "role" and _name(name) is not None else None
+    return Role(name) if kind == "role" and name in MAY_APPROVE else None
 
 
 def _cel_text(text: str) -> CelText | None:
@@ -304,6 +308,6 @@ SCALARS: Final[dict[type, tuple[str, Callable[[str], object]]]] = {
     NamePattern: ("a name, or its beginning and a * like eu-*", _name_pattern),
     TimeOfDay: ("a time of day like 08:00 or 22:30, in quotes, at most 24:00", _time_of_day),
     TimeZone: ("a time zone like Europe/Berlin or UTC", _time_zone),
-    Role: ("a role like role:approver", _role),
+    Role: ("a role that may approve: role:approver, role:operator or role:admin", _role),
     CelText: ("a condition in CEL, which may not be empty", _cel_text),
 }

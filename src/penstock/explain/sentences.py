@@ -116,8 +116,10 @@ def _too_few(free_gpus: int) -> str:
 
 
 def _forecast(why: r.WaitWorth, say: Say) -> str:
-    """Nothing is promised beyond its patience: then it bursts. An old forecast is told with its age."""
-    if not why.about_ms:
+    """Nothing is promised beyond its patience: then it bursts. An old forecast is told with its age, until its time is
+    over: then it was wrong, and says nothing any more.
+    """
+    if not why.about_ms or say.age_ms > max(why.about_ms, why.worst_ms):
         return ""
     worst = f", {duration(why.worst_ms)} (p90)" if why.worst_ms <= why.patience_ms else ""
     if say.age_ms:

@@ -83,6 +83,7 @@ class Setup:
     ] = ()  # policy, caps, sites and data as configured; facts that are known already are dropped
     accept_raised_caps: bool = False  # may the configuration raise a cap above the one in force?
     accept_clock: bool = False  # is the wall clock right, however far it is ahead of the journal?
+    simulated: bool = False  # a rehearsal's time, at whatever speed
     holder: str = "penstock"  # names the machine and the set-up, for the journal's lease
     stand_by: bool = False  # wait while another process writes the journal, instead of refusing
     calendar: Calendar | None = None  # of budget periods; None: months in UTC
@@ -115,7 +116,7 @@ class Plane:
         calendar, rules = self.setup.calendar or Periods(), self.setup.rules or PolicyRules()
         self.sequencer = Sequencer(journal, calendar, rules, self.setup.ids)
         self.alarms = Alarms(self.clock.now)
-        self.clock_watch = ClockWatch(self.clock, self.alarms.set, self.setup.accept_clock)
+        self.clock_watch = ClockWatch(self.clock, self.alarms.set, self.setup.accept_clock, self.setup.simulated)
         self.lease = JournalLease(journal, self.clock, self._think, self.setup.holder, self.setup.lease_ms)
         self.dispatch = Dispatch(self.drivers, self.hear, self.alarms.set, lambda: self.lease.is_valid)
         self.claims = SiteClaims(self.sequencer, drivers, self.setup.holder, self._think)

@@ -173,6 +173,18 @@ def _way_back(classes: Mapping[str, ClassRule], name: str, back: str) -> str:
 
 def _caps(file: PolicyFile, currency: str, spent: Mapping[str, Money]) -> Iterator[FileError]:
     at = _At(file)
+    org = next((cap for cap in file.caps if cap[0] == "org"), ("org", None, None))
+    for scope, *limits in file.caps:
+        place = scope.replace("team:", "teams.").replace("project:", "projects.")
+        for key, limit, most, per in zip(
+            ("per_month", "per_hour"), limits, org[1:], ("a month", "an hour"), strict=True
+        ):
+            if scope != "org" and limit is not None and most is not None and limit > most:
+                yield at(
+                    f"{place}.{key}",
+                    f"{money(limit, currency)} {per} is more than the organisation's {money(most, currency)}, which "
+                    f"binds {scope} first.",
+                )
     for scope, per_month, _ in file.caps:
         if per_month is not None and spent.get(scope, 0) > per_month:
             kind, _, name = scope.partition(":")

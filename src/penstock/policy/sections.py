@@ -204,7 +204,7 @@ class ApprovalSection(Section, frozen=True):
     """Jobs that wait for a person. Unanswered within the time means no, and nobody approves their own job."""
 
     when: Annotated[CelText, Says("a condition in CEL over `job`, `offer` and `quote`")]
-    by: Annotated[Role, Says("who may approve: `role:NAME`")]
+    by: Annotated[Role, Says("who may approve: `role:approver`, `role:operator` or `role:admin`")]
     within: Annotated[Interval, Says("a duration: how long an answer is waited for")]
     name: Annotated[Name | None, Says("its name, in reasons", "`approval-1` for the first, and so on")] = None
     because: Annotated[Text | None, Says("why, in a few words", "nothing")] = None
@@ -223,7 +223,9 @@ class RuleSection(Section, frozen=True):
         CelText | None,
         Says("a job waits for a person before it uses an offer for which this holds", "`deny` is needed"),
     ] = None
-    by: Annotated[Role | None, Says("with `approval`: who may approve, `role:NAME`", "needed with `approval`")] = None
+    by: Annotated[
+        Role | None, Says("with `approval`: who may approve, as in `approvals`", "needed with `approval`")
+    ] = None
     within: Annotated[
         Interval | None, Says("with `approval`: how long an answer is waited for", "needed with `approval`")
     ] = None

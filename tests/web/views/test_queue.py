@@ -38,7 +38,7 @@ def test_an_overdue_forecast_is_shown_with_its_age() -> None:
 def test_a_job_queued_for_89_minutes_is_not_expected_in_one_minute_as_was_said_then() -> None:
     """It once stood on the page as "about 1 min", the words of a decision 88 minutes ago."""
     shown = start("WaitWorth", NOW + 90 * MINUTE, NOW - 88 * MINUTE, about_ms=MINUTE, worst_ms=20 * MINUTE)
-    assert shown == ("by 14:00", "at the latest")
+    assert shown == ("on owned GPUs, or bursts 14:00", "if money and room are there")
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,15 @@ def test_a_job_queued_for_89_minutes_is_not_expected_in_one_minute_as_was_said_t
         ("NoRoomThere", None, {"retry_at": NOW + MINUTE}, ("next try 12:31", "or on owned GPUs")),
         ("OnlyOwned", None, {}, ("on owned GPUs only", "no estimate")),
         ("PlacementsPaused", None, {}, ("after the pause", "penstock resume")),
-        ("WaitsForOwned", NOW + MINUTE, {}, ("by 12:31", "at the latest")),
+        ("WaitsForOwned", NOW + MINUTE, {}, ("on owned GPUs, or bursts 12:31", "if money and room are there")),
+        ("InQuietHours", NOW + MINUTE, {}, ("not before 12:31", "or on owned GPUs")),
+        ("AwaitsApproval", NOW + MINUTE, {}, ("when it is approved", "or on owned GPUs")),
+        ("TeamAtLimit", None, {}, ("when its team has fewer GPUs", "")),
+        ("NoTriggerHolds", NOW + MINUTE, {}, ("looked at again 12:31", "or on owned GPUs")),
     ],
 )
 def test_every_other_wait_says_what_ends_it(kind: str, until: int | None, numbers: Any, shown: tuple[str, str]) -> None:
+    """In quiet hours 25 jobs were promised a start "by 05:00 at the latest", and one began at noon."""
     assert start(kind, until, **numbers) == shown
 
 

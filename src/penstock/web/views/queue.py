@@ -85,8 +85,16 @@ def start(job: schemas.Job, now: Instant) -> Start:
             return Start("on owned GPUs only", "no estimate", NEVER - 1)
         case "PlacementsPaused":
             return Start("after the pause", "penstock resume", NEVER)
-        case _ if job.until_at is not None:
+        case "InQuietHours":
+            return Start(f"not before {_at(job.until_at, now)}", "or on owned GPUs", job.until_at or NEVER)
+        case "AwaitsApproval":
+            return Start("when it is approved", "or on owned GPUs", NEVER)
+        case "TeamAtLimit":
+            return Start("when its team has fewer GPUs", "", NEVER)
+        case "WaitsForOwned" if job.until_at is not None:
             return _latest(job.until_at, now)
+        case _ if job.until_at is not None and now < job.until_at < NEVER:
+            return Start(f"looked at again {clock(job.until_at, now)}", "or on owned GPUs", job.until_at)
         case _:
             return Start("being decided", "", now)
 
@@ -114,9 +122,10 @@ def _expected(forecast: Forecast, now: Instant) -> Start:
 
 
 def _latest(at: Instant, now: Instant) -> Start:
-    return (
-        Start("any moment", "", now) if at <= now or at >= NEVER else Start(f"by {clock(at, now)}", "at the latest", at)
-    )
+    """Then it bursts, where money and capacity are there: no promise of a start."""
+    if at <= now or at >= NEVER:
+        return Start("any moment", "", now)
+    return Start(f"on owned GPUs, or bursts {clock(at, now)}", "if money and room are there", at)
 
 
 def _about(at: Instant, now: Instant) -> str:
