@@ -1,5 +1,6 @@
 """Ways, buy or rent, pilot, go or no-go, on months so small that their truth is known by hand."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from penstock.assess import ways
 from penstock.assess.assessment import Assessment, DecisionOptions, assess, work
 from penstock.assess.buy_or_rent import HourlyLoad, buy_or_rent
-from penstock.assess.decision import crossings
+from penstock.assess.decision import crossings, total
 from penstock.assess.demo_month import GeneratedMonth, demo_reading, generated_month
 from penstock.assess.history import Coverage, JobRecord, MonthHistory, OwnedGpus, SourceReading
 from penstock.assess.join import join
@@ -17,13 +18,16 @@ from penstock.assess.own_cost import own_cost
 from penstock.assess.page import page
 from penstock.assess.prices import RentQuote, quote
 from penstock.assess.replay import dealt_anew, replayable, slice_of
+from penstock.assess.sections import ReportWords, savings_words
 from penstock.assess.ways import (
     AS_IT_WAS,
     BOUGHT,
     BURST,
     CLOUD,
     LABELS,
+    QUEUE,
     RECLAIMED,
+    SPOT,
     ReplayFigures,
     measure,
     nearer_order,
@@ -162,11 +166,29 @@ def test_cut_runs_widen_the_ranges() -> None:
 
 def test_carbon_is_counted_only_where_it_is_known() -> None:
     unknown = assess(two_at_once(), DecisionOptions(own_cost=COST))
-    assert [way.co2_kg for way in unknown.ways.ways] == [None] * 5
+    assert [way.co2_kg for way in unknown.ways.ways] == [None] * 6
     assessment = assess(two_at_once(), DecisionOptions(grid=100, cloud_grid=10, own_cost=("watts=1000", "pue=1")))
     was = assessment.ways.way(AS_IT_WAS)
     assert was is not None
     assert was.co2_kg == pytest.approx(8 * 24 * 0.1)
+
+
+def test_bursting_is_not_credited_with_what_a_better_queue_gives_for_nothing(
+    generated: tuple[GeneratedMonth, Assessment],
+) -> None:
+    """The month as it was is first come, first served, and bursts had our queue as well: more than half of what they
+    "saved" came from the order of the queue, and no row said so.
+    """
+    _, assessment = generated
+    cost = float(assessment.ways.setting.cost_of_delay)
+    was, queue = figures(assessment, AS_IT_WAS), figures(assessment, QUEUE)
+    assert (queue.rent, queue.money) == (0, was.money)
+    assert queue.mean_delay_h < was.mean_delay_h
+    best = min(total(figures(assessment, name), cost) for name in (BURST, SPOT))
+    assert assessment.decision.gain <= total(queue, cost) - best
+    words = savings_words(assessment, ReportWords(assessment))
+    assert re.search(r"Of the \$[\d.]+k of burst [a-z ]+, Penstock's queue alone gives \$[\d.]+k: bursting adds", words)
+    assert "more in cash" in words
 
 
 def test_the_replay_of_a_generated_month_is_near_its_truth(generated: tuple[GeneratedMonth, Assessment]) -> None:

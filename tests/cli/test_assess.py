@@ -96,7 +96,7 @@ def test_a_decision_is_printed_and_written_as_one_page(tmp_path: Path, capsys: p
     assert page.read_text().startswith("<!doctype html>")
     assert main([*words[:-2], "--decide", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert [way["name"] for way in report["ways"]["ways"]] == ["as-it-was", "burst", "spot", "bought", "cloud"]
+    assert [way["name"] for way in report["ways"]["ways"]] == ["as-it-was", "queue", "burst", "spot", "bought", "cloud"]
     assert report["decision"]["answer"] in ("go", "no-go")
     assert report["gpu_hour"] == 2_000_000
 

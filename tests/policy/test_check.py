@@ -121,10 +121,11 @@ def test_classes_that_preempt_each_other_are_warned_of() -> None:
 def test_a_teams_cap_above_the_organisations_is_told() -> None:
     """It could never be reached, and nobody said so."""
     text = "organisation: {per_month: 50000, per_hour: 5}\nteams:\n  risk: {per_month: 90000, per_hour: 4}"
-    assert warned(text) == [
+    (warning,) = warned(text)
+    assert warning == (
         "line 4, teams.risk.per_month: $90,000.00 a month is more than the organisation's $50,000.00, which binds "
         "team:risk first."
-    ]
+    )
 
 
 def test_a_cap_below_what_is_spent_and_a_team_that_is_not_named_are_told_by_the_journal() -> None:

@@ -93,7 +93,7 @@ def work(history: MonthHistory) -> int:
     """How many jobs `assess` replays in all, for a progress bar."""
     jobs = sum((job.run_ms or 0) > 0 or job.outcome == "queued" for job in history.jobs)
     measured = any(job.idle_gpu_ms for job in history.jobs)
-    return replays(jobs, measured, unseen(history)) + 2 * len(OWNED_SHARES) * min(SLICE_JOBS, jobs)
+    return replays(jobs, measured, unseen(history)) + 3 * len(OWNED_SHARES) * min(SLICE_JOBS, jobs)
 
 
 def _setting(month: Replayable, asked: DecisionOptions) -> WaysSetting:

@@ -16,6 +16,7 @@ from penstock.assess.ways import (
     BURST,
     CLOUD,
     LABELS,
+    QUEUE,
     RECLAIMED,
     SPOT,
     ReplayFigures,
@@ -60,7 +61,7 @@ def decision_of(month: Replayable, report: WaysReport, advance: Callable[[int], 
     cost = float(report.setting.cost_of_delay)
     best = min(report.ways, key=lambda way: way.total(cost))
     bursts = [way for name in (BURST, SPOT) if (way := report.way(name))]
-    others = [way for name in (AS_IT_WAS, RECLAIMED, BOUGHT, CLOUD) if (way := report.way(name))]
+    others = [way for name in (AS_IT_WAS, QUEUE, RECLAIMED, BOUGHT, CLOUD) if (way := report.way(name))]
     gain = gain_of(bursts, others, cost, 1.0)
     answer: Answer = "go" if gain > CLOSE * best.total(cost) and not _nobody_waits(report) else "no-go"
     by_cost = _by_cost_of_delay(bursts, others, cost)
@@ -100,11 +101,11 @@ def _says(answer: Answer, best: Way, report: WaysReport) -> list[str]:
         says.append("Do nothing: jobs hardly wait for the GPUs that are owned, so there is no delay to buy off.")
         if was and best.name != AS_IT_WAS and was.measured.money - best.measured.money > CLOSE * was.measured.money:
             less = money(round((was.measured.money - best.measured.money) * MICRO), report.setting.currency)
-            says.append(f"For money alone, {best.label[0].lower()}{best.label[1:]} would cost {less} less.")
+            says.append(f"For money alone, {best.in_a_sentence} would cost {less} less.")
     elif answer == "go":
         says.append("Go: bursting costs less than the delay that it removes.")
     else:
-        says.append(f"No-go for bursting: {best.label[0].lower()}{best.label[1:]} costs no more, delay included.")
+        says.append(f"No-go for bursting: {best.in_a_sentence} costs no more, delay included.")
     if was and reclaimed and burst and not _nobody_waits(report):
         saved = was.measured.delay_h - reclaimed.measured.delay_h
         if saved >= 0.5 * (was.measured.delay_h - burst.measured.delay_h) and saved > 0:
@@ -147,14 +148,14 @@ def _by_owned(month: Replayable, report: WaysReport, cost: float, advance: Calla
     points = []
     for share in OWNED_SHARES:
         owned = max(1, round(month.owned_gpus * share))
-        was, burst = (measure(name, month, jobs, report.setting, 0, owned) for name in (AS_IT_WAS, BURST))
-        advance(2 * len(jobs))
-        points.append((float(owned), total(was, cost) - total(burst, cost)))
+        *others, burst = (measure(name, month, jobs, report.setting, 0, owned) for name in (AS_IT_WAS, QUEUE, BURST))
+        advance(3 * len(jobs))
+        points.append((float(owned), min(total(other, cost) for other in others) - total(burst, cost)))
     scale = len(month.jobs) / len(jobs)
     scaled = tuple((owned, gain * scale) for owned, gain in points)
-    as_it_was = LABELS[AS_IT_WAS]
+    nothing_rented = LABELS[QUEUE]
     return _flip(
-        "How many GPUs are owned, for the same load", "GPUs", float(month.owned_gpus), scaled, lambda _: as_it_was
+        "How many GPUs are owned, for the same load", "GPUs", float(month.owned_gpus), scaled, lambda _: nothing_rented
     )
 
 

@@ -51,7 +51,7 @@ def _facts(assessment: Assessment, say: ReportWords) -> str:
         (
             "Answer",
             "Go" if assessment.decision.answer == "go" else "No-go",
-            f"best: {best.label[0].lower()}{best.label[1:]}",
+            f"best: {best.in_a_sentence}",
         ),
         (
             "Money",

@@ -15,7 +15,7 @@ from penstock.assess.figures import LabelledCurve, LabelledPoint, RangeRow
 from penstock.assess.pieces import MarkedUp, h3, notes, paragraph, table, tied
 from penstock.assess.pilot import Pilot
 from penstock.assess.waits import WaitRow
-from penstock.assess.ways import AS_IT_WAS, Way
+from penstock.assess.ways import AS_IT_WAS, BURST, QUEUE, SPOT, Way
 from penstock.core.units import DAY, HOUR, MICRO
 from penstock.formatting import SYMBOLS, count
 from penstock.sim.charts import chart
@@ -229,14 +229,46 @@ def _ways_notes(assessment: Assessment, say: ReportWords, cost: float) -> Iterat
 
 
 def savings_words(assessment: Assessment, say: ReportWords) -> str:
-    """Of each way but the first, with its range."""
+    """Of each way but the first: what it costs more or less, what delay it removes, and what both come to together. The
+    estimate is the replay itself; the range is that of its variants, and need not have the estimate in its middle.
+    """
+    was = assessment.ways.way(AS_IT_WAS)
+    assert was is not None
     savings = [
-        f"{way.label[0].lower()}{way.label[1:]} {say.money(way.saves)} ({say.money(way.saves_range.low)} to"
-        f" {say.money(way.saves_range.high)})"
+        f"{way.in_a_sentence}: {_more(way.measured.money - was.measured.money, say)} in cash,"
+        f" {_less(was.measured.delay_h - way.measured.delay_h)}; together {say.money(way.saves)}, between"
+        f" {say.money(way.saves_range.low)} and {say.money(way.saves_range.high)}"
         for way in assessment.ways.ways
         if way.name != AS_IT_WAS
     ]
-    return f"Saved against the month as it was, delay priced: {'; '.join(savings)}."
+    return (
+        f"Against the month as it was, delay priced: {'. '.join(map(_upper, savings))}.{_of_the_queue(assessment, say)}"
+    )
+
+
+def _of_the_queue(assessment: Assessment, say: ReportWords) -> str:
+    """What bursting adds to what the queue gives for nothing."""
+    queue = assessment.ways.way(QUEUE)
+    bursts = [way for name in (BURST, SPOT) if (way := assessment.ways.way(name))]
+    if queue is None or not bursts:
+        return ""
+    best = max(bursts, key=lambda way: way.saves)
+    return (
+        f" Of the {say.money(best.saves)} of {best.in_a_sentence}, Penstock's queue alone gives"
+        f" {say.money(queue.saves)}: bursting adds {say.money(best.saves - queue.saves)}."
+    )
+
+
+def _upper(words: str) -> str:
+    return words[0].upper() + words[1:]
+
+
+def _more(money: float, say: ReportWords) -> str:
+    return f"{say.money(abs(money))} {'more' if money > 0 else 'less'}"
+
+
+def _less(delay_h: float) -> str:
+    return f"{abs(delay_h):,.0f} h of delay {'less' if delay_h >= 0 else 'more'}"
 
 
 def _range_figure(assessment: Assessment, say: ReportWords, measure: str) -> str:

@@ -39,6 +39,8 @@ def says(name: str, month: Replayable, setting: WaysSetting) -> str:
     match name:
         case "as-it-was":
             return f"{month.owned_gpus:,} GPUs, first come, first served{_order(setting)}."
+        case "queue":
+            return "The same GPUs, in the order and the places that Penstock's queue would give them."
         case "reclaimed":
             return "The same, and each job gives its GPUs back while they do nothing."
         case "burst":
@@ -65,6 +67,10 @@ def left_out(month: Replayable, setting: WaysSetting) -> Iterator[str]:
 
 
 def notes(month: Replayable, setting: WaysSetting, range_jobs: int) -> Iterator[str]:
+    yield (
+        "The bursts are replayed with the cap released evenly over the month (`simulate --pace`); a running Penstock"
+        " does not do that yet, so there the first busy weeks may spend it."
+    )
     if not month.owned_is_known:
         yield f"Nobody said how many GPUs are owned; the most seen at once, {month.owned_gpus:,}, stand in."
     if not month.model_is_known:
