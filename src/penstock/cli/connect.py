@@ -3,7 +3,6 @@ missing.
 """
 
 import asyncio
-import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -109,20 +108,21 @@ def _connect(given: Any, wanted: "Wanted", name: str, price: str, owned: bool, s
 
 def _merge(file: Path, block: str, name: str) -> str:
     """`added`, or `left` if the file has a site of this name. The file is checked before it is replaced."""
+    from penstock.config.document import read_regular
     from penstock.config.sites import parse_sites
+    from penstock.data.plain_files import replace_with
     from penstock.kube.connect.sites_block import added
 
-    text = file.read_text() if file.exists() else ""
+    try:
+        text = read_regular(str(file)).decode("utf-8") if file.exists() else ""
+    except UnicodeDecodeError:
+        raise BadInput(f"{file} is not UTF-8 text; save it as UTF-8.") from None
     new = added(text, block, name)
     if new is None:
         return "left"
     parse_sites(new.encode(), str(file))
-    beside = file.with_name(f".{file.name}.new")
     try:
-        beside.write_text(new)
-        if text:
-            beside.chmod(file.stat().st_mode & 0o777)
-        os.replace(beside, file)
+        replace_with(file, new)
     except OSError as error:
         raise BadInput(f"{file} cannot be written ({error.strerror}).") from None
     return "added"

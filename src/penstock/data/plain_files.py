@@ -8,6 +8,7 @@ lock is waited for as long as somebody honest could hold it.
 import errno
 import fcntl
 import os
+import secrets
 import stat
 import subprocess
 import time
@@ -59,6 +60,25 @@ def _read_up_to(file: int, most: int) -> bytes:
         parts.append(part)
         most -= len(part)
     return b"".join(parts)
+
+
+def replace_with(path: Path, text: str) -> None:
+    """Write a file whole, or leave it as it is. In a folder that others may write to, nothing that they have put there
+    is followed. A file that a link names is replaced where it is; the mode stays. Raises `OSError`.
+    """
+    path = path.resolve()
+    aside = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}")
+    with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | PLAIN, 0o666), "w", encoding="utf-8") as file:
+        try:
+            file.write(text)
+            if path.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(aside, path)
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise
 
 
 def wait_for_lock(file: int, name: str, patience_s: float = PATIENCE_S) -> None:

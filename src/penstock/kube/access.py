@@ -9,7 +9,9 @@ import base64
 import ipaddress
 import json
 import os
+import socket
 import ssl
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 SECRET_KEY: Final = "kubeconfig"  #: the key of a Secret that holds a kubeconfig
 SECRET_SECONDS: Final = 10.0
 LOGIN: Final = "client.authentication.k8s.io"
+#: IPv6 networks whose addresses end in one of IPv4: NAT64, and those that are compatible with it.
+CARRY_IPV4: Final = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "::/96")))
 METADATA: Final = ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "metadata.google.internal", "metadata")
 
 
@@ -200,11 +204,29 @@ def _names_files(user: "User") -> bool:
 
 
 def _hands_out_credentials(host: str) -> bool:
-    host = host.strip("[]").rstrip(".").lower()
+    host = unicodedata.normalize("NFKC", host).strip("[]").rstrip(".").lower()
+    address = _address(host)
+    return host in METADATA or (address is not None and (address.is_link_local or str(address) in METADATA))
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that the system's own reader makes of it; None: it is a name. One address has many spellings:
+    decimal, hex, octal, short, and within an IPv6 address.
+    """
     try:
-        return host in METADATA or ipaddress.ip_address(host).is_link_local
+        address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return False
+        try:
+            return ipaddress.IPv4Address(socket.inet_aton(host))
+        except (OSError, ValueError):
+            return None
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    inner = address.ipv4_mapped or address.sixtofour
+    for network in CARRY_IPV4:
+        if address in network:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return inner or address
 
 
 def _is_allowed(command: str, allowed: Sequence[str]) -> bool:

@@ -7,7 +7,6 @@ sites file's sites as the world, and compares waits and costs with what happened
 """
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,6 +20,7 @@ from penstock.core.model import events as e
 from penstock.core.model.types import GpuChoice, NodeShape, Part, Policy, Site
 from penstock.core.units import DAY, HOUR, SECOND, Instant, Millis, Money
 from penstock.core.values import value
+from penstock.data.plain_files import replace_with
 from penstock.kube import annotations
 from penstock.kube.gpu_requests import WHOLE
 from penstock.kube.job_needs import job_needs, known_gpus
@@ -97,9 +97,7 @@ class Followed:
 
     def save(self) -> None:
         if self.path is not None:
-            beside = self.path.with_name(self.path.name + ".new")
-            beside.write_text(self.text(), "utf-8")
-            os.replace(beside, self.path)
+            replace_with(self.path, self.text())
 
     def text(self) -> str:
         """The format of `kubectl get jobs -o json`, with real starts; `penstock simulate` reads it, too."""
