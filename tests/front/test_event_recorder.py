@@ -57,6 +57,18 @@ def test_what_its_user_asked_for_has_an_event_of_its_own() -> None:
     assert events == [("Preempted", True), ("Suspended", False), ("Resumed", False), ("NotStarting", True)]
 
 
+def test_two_failures_have_an_event_each_under_their_own_names() -> None:
+    """An Event called StartFailed began with "Preempted": its next start had failed within the same two seconds."""
+    recorder = recorder_of(SUBMITTED)
+    line = recorder.lines[0][2]
+    recorder.lines += [(reason, True, line) for reason in ("Preempted", "Preempted", "StartFailed")]
+    events = []
+    while recorder.news is not None:
+        events.append((news_of(recorder).reason, news_of(recorder).upto))
+        recorder.posted = news_of(recorder).upto
+    assert events == [("Preempted", 3), ("StartFailed", 4)]
+
+
 def test_a_story_too_long_for_one_event_is_told_in_several_and_whole() -> None:
     recorder = recorder_of(*(e.WaitPromised(at, "j0", at + 60_000, r.PlacementsPaused()) for at in range(100)))
     texts = []

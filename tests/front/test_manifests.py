@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from penstock.kube import annotations, kueue, manifests
 from penstock.kube.access import Access, connect
 from penstock.kube.job_needs import job_needs
 from tests.clusters import emptied_namespace
-from tests.front.kit import DELAY, LIMIT_S, Clustered, complete, home_job, running
+from tests.front.kit import DELAY, LIMIT_S, Clustered, binding, complete, home_job, running
 
 pytestmark = pytest.mark.slow
 Json = dict[str, Any]
@@ -138,6 +139,74 @@ def test_two_installations_with_accounts_of_the_same_name_run_side_by_side_and_o
                 await second.shows("a", complete)
                 assert [alarm.text for alarm in second.plane.alarms.now()] == []
 
+        asyncio.run(tell())
+
+
+class Apart(Clustered):
+    """Its account lives in a namespace of its own, as people install it, and its Jobs in another one."""
+
+    def __init__(self, lab: DevCluster, east: DevCluster, namespace: str, folder: Path, own: str, **more: Any) -> None:
+        super().__init__(lab, east, namespace, folder, **more)
+        self.settings = {
+            site: replace(settings, namespace=own, namespaces=(namespace,), retry_ms=1_000)
+            for site, settings in self.settings.items()
+        }
+
+
+@pytest.mark.parametrize("outlives", [True, False], ids=["with all rights", "with those of an earlier release"])
+def test_a_namespace_that_is_deleted_takes_our_role_along_and_is_not_held_for_ever(
+    own_bed: ClusterGroup, tmp_path: Path, outlives: bool
+) -> None:
+    """Our Role in it went before our finalizers: it hung in Terminating, elsewhere with a home Job that said Running,
+    with no Event, and money held. Without the right that outlives the Role, the attempt ends all the same, and a
+    sentence says who must let the namespace go.
+    """
+    lab, east = own_bed.cluster("lab"), own_bed.cluster("east")
+
+    def rights(role: manifests.Role, cluster: DevCluster) -> Path:
+        path = tmp_path / f"{cluster.name}.kubeconfig"
+        path.write_bytes(cluster.token_for("apart", [], own).read_bytes())
+        for thing in manifests.rbac(role, "apart", own, [namespace]):
+            if thing["kind"] == "ClusterRole" and not outlives:
+                thing["rules"] = [rule for rule in thing["rules"] if rule["resources"] != ["jobs/status"]]
+            cluster.apply(thing)
+        return path
+
+    def is_gone(cluster: DevCluster) -> bool:
+        return namespace not in [one["metadata"]["name"] for one in cluster.get("namespaces")["items"]]
+
+    async def goes(cluster: DevCluster) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            while not await asyncio.to_thread(is_gone, cluster):
+                await asyncio.sleep(0.2)
+
+    async def tell() -> None:
+        limited = {"lab": rights("home", lab), "east": rights("act", east)}
+        async with Apart(lab, east, namespace, tmp_path, own, kubeconfig=limited["lab"], limited=limited) as here:
+            here.apply(home_job("a"))
+            await here.shows("a", running)
+            here.apply(home_job("b"))
+            assert binding(await here.shows("b", running))["site"] == "east"
+            east.drop_namespace(namespace)
+            await here.says("b", "Preempted")
+            if outlives:
+                await goes(east)
+            else:
+                driver = here.plane.drivers["east"]
+                async with asyncio.timeout(LIMIT_S):
+                    while "waits for finalizers of Penstock" not in (await driver.look()).warns:
+                        await asyncio.sleep(0.2)
+            here.finish("lab")
+            await here.shows("a", complete)
+            assert binding(await here.shows("b", running))["site"] == "lab"
+            assert f"namespace {namespace} at east is gone or being deleted" in str(here.why("j1"))
+            if outlives:
+                lab.drop_namespace(namespace)
+                await goes(lab)
+                first, *between, last = (attempt.outcome for attempt in here.reader.attempts("j1"))
+                assert (first, set(between), last) == ("lost", {"refused"}, "lost")
+
+    with emptied_namespace(lab, east) as own, emptied_namespace(lab, east) as namespace:
         asyncio.run(tell())
 
 

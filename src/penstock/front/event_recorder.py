@@ -106,10 +106,12 @@ class EventRecorder:
 
     def _needs_its_own(self, number: int) -> bool:
         """What its user asked for is told by its own name, whatever happened just before; and so is a failure after
-        it.
+        it, or after another failure.
         """
         reason, bad, _ = self.lines[number]
-        return reason in ASKED or (bad and self.lines[self.posted][0] in ASKED)
+        before = self.lines[self.posted : number]
+        failed = {other for other, was_bad, _ in before if was_bad}
+        return reason in ASKED or (bad and (before[0][0] in ASKED or bool(failed - {reason})))
 
     @property
     def tells_of_a_start(self) -> bool:

@@ -25,9 +25,7 @@ class StatusWriter:
         if not change:
             return job
         metadata = part(job, "metadata")
-        patched = await self.cluster.patch(
-            JOBS, metadata["name"], change, metadata["namespace"], seen=metadata["resourceVersion"]
-        )
+        patched = await self.cluster.patch_outlived(JOBS, job, change, seen=metadata["resourceVersion"])
         self.learn(patched)
         return patched
 
@@ -69,7 +67,7 @@ class StatusWriter:
         except (AlreadyExists, Invalid, NotFound):  # posted before, or its namespace is being deleted
             return
         except Forbidden as error:
-            if error.by_account:
+            if error.by_account and "deletionTimestamp" not in part(job, "metadata"):
                 raise
 
     # --- no longer ours -----------------------------------------------------------------------------------------------

@@ -209,6 +209,20 @@ class Cluster:
         change = {"status": status, **({"metadata": marks} if marks else {})}
         return await self.patch(kind, name, change, namespace, seen=seen, part="status", rank=rank)
 
+    async def patch_outlived(self, kind: Kind, obj: Obj, change: Obj, *, seen: str, rank: Rank = NOW) -> Obj:
+        """Patch an object whose namespace may be on its way out, and the Role by which we may patch it with it: then
+        its metadata alone, by its status, which we may write in every namespace.
+        """
+        name, namespace = str(obj["metadata"]["name"]), str(obj["metadata"]["namespace"])
+        try:
+            return await self.patch(kind, name, change, namespace, seen=seen, rank=rank)
+        except Forbidden as error:
+            if not error.by_account or "deletionTimestamp" not in obj["metadata"] or "metadata" not in change:
+                raise
+        return await self.patch(
+            kind, name, {"metadata": change["metadata"]}, namespace, seen=seen, part="status", rank=rank
+        )
+
     async def delete(
         self, kind: Kind, name: str, namespace: str = "", *, uid: str = "", grace_s: int | None = None
     ) -> None:

@@ -1,6 +1,7 @@
 """Errors of a Kubernetes API server, named by what the caller does next."""
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 #: Our admission policies that let only us write what they protect: if they deny us, they do not know our login.
@@ -52,3 +53,20 @@ def own_policy(error: KubeError) -> str:
     """Our own policy that denied the request because it does not know our login; empty if none did."""
     denied = re.search(r"ValidatingAdmissionPolicy '([^']+)'", str(error))
     return denied[1] if denied and denied[1] in LOGIN_POLICIES else ""
+
+
+def gone_namespace(error: KubeError, ending: Collection[str] = ()) -> str:
+    """The namespace that is not there, or on its way out, so that nothing can be created in it; empty otherwise.
+    `ending`: those whose deletion was seen, and which may have taken our Role with them.
+    """
+    words = str(error)
+    if isinstance(error, NotFound):
+        found = re.fullmatch(r'namespaces "([^"]+)" not found', words)
+    elif isinstance(error, Forbidden) and "because it is being terminated" in words:
+        found = re.search(r"in namespace (\S+)", words)
+    elif isinstance(error, Forbidden) and error.by_account:
+        found = re.search(r'in the namespace "([^"]+)"', words)
+        return found[1] if found and found[1] in ending else ""
+    else:
+        found = None
+    return found[1] if found else ""

@@ -41,10 +41,13 @@ LOOKING: Final = (
     _rule("batch", "jobs", "get list watch"),
     _rule("", "pods nodes", "get list watch"),
 )
-#: Cluster-wide: nodes have no namespace, other people's pods hold GPUs, and a Lease names the owner.
+#: Cluster-wide: nodes have no namespace, other people's pods hold GPUs, and a Lease names the owner. A namespace that
+#: is deleted loses its Roles before our Jobs: what then lets go of these must not live in it. A status cannot change
+#: what a Job runs.
 EVERYWHERE: Final = (
     _rule("", "pods nodes", "get list watch"),
     _rule("coordination.k8s.io", "leases", "get list"),
+    _rule("batch", "jobs/status", "patch"),
 )
 #: To check that a policy protects the annotation with a home Job's user.
 CHECKING_USERS: Final = {

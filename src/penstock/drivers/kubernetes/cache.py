@@ -53,6 +53,7 @@ class Execution:
         self.pods: dict[str, Obj] = {}  #: by name; a pod that succeeded is frozen at that state
         self.begun = False  #: all of it ran at some time
         self.end: End | None = None
+        self.out_of_hand = False  #: it is being deleted, and our account may not change it any more
         self.concluded = False  #: its end is final, with the last lines of its log, and may be reported
         self.starters = 0  #: `start` calls in flight; the end is reported after their answer
         self.trouble: Trouble | None = None
@@ -82,6 +83,12 @@ class Execution:
         name = pod["metadata"]["name"]
         if name in self.pods and not has_succeeded(self.pods[name]):
             del self.pods[name]
+
+    @property
+    def is_held_for_ever(self) -> bool:
+        """True if it is over and being deleted, and our finalizer stays because our account may not take it away."""
+        finalizers = self.job["metadata"].get("finalizers") or ()
+        return self.out_of_hand and self.concluded and annotations.RESULT in finalizers
 
     @property
     def name(self) -> str:
@@ -158,6 +165,7 @@ class ExecutionCache:
             Informer(cluster, PODS, self._pod, namespace=namespace, labels=ours, keep=keep_pod)
             for namespace in namespaces
         ]
+        self.ending: set[str] = set()  #: namespaces that are being deleted, as `Connection.ending`
         self.nodes = Informer(cluster, NODES, self._node, keep=keep_node)
         self.others = Informer(cluster, PODS, self._other, labels=others, fields=OVER, keep=self._keep_other)
         self.tasks: list[asyncio.Task[None]] = []
@@ -188,9 +196,12 @@ class ExecutionCache:
             raise Unreachable(f"its {informer.kind.plural} cannot be read: {informer.why}")
 
     def check(self) -> None:
-        """Raise `Unreachable` unless the informers of Jobs and pods are in sync: an inventory must be current."""
+        """Raise `Unreachable` unless the informers of Jobs and pods are in sync: an inventory must be current. Of a
+        namespace that was deleted with our Role nothing can be read, and nothing need be once nothing runs there.
+        """
+        alive = {execution.namespace for execution in self if execution.end is None}
         for informer in (*self.jobs, *self.pods):
-            if not informer.in_step.is_set():
+            if not informer.in_step.is_set() and informer.namespace not in self.ending - alive:
                 raise Unreachable(f"its {informer.kind.plural} cannot be read: {informer.why}")
 
     async def close(self) -> None:

@@ -80,6 +80,7 @@ class Connection:
         self.past_at: dict[str, Instant] = {}  #: attempts with a tombstone here, and when each was first seen to be so
         #: What we may create to give pods their host names: a namespace, and a resource there.
         self.names_hosts: set[tuple[str, str]] = set()
+        self.ending: set[str] = set()  #: namespaces that are being deleted, or were, as our Jobs in them showed
         self.tasks = TaskSet()
         self.opened = False  #: the cache is complete, and each change is reported
 
@@ -119,6 +120,7 @@ class Connection:
             room_changed=room_changed,
             sync_changed=sync_changed,
         )
+        self.executions.ending = self.ending
 
     async def close(self) -> None:
         await self.tasks.close()
@@ -163,7 +165,7 @@ class Connection:
                 return
             seen = execution.job["metadata"]["resourceVersion"]
             try:
-                job = await self.cluster.patch(JOBS, execution.name, wanted, execution.namespace, seen=seen, rank=rank)
+                job = await self.cluster.patch_outlived(JOBS, execution.job, wanted, seen=seen, rank=rank)
                 self.executions.note(job)
                 return
             except errors.Conflict:
@@ -193,6 +195,9 @@ class Connection:
         if policy := errors.own_policy(error):
             words = f"Penstock's own policy {policy} does not know the login that Penstock has there; {KNOWN_LOGINS}"
             return Unstartable(f"{words} ({error})", self.settings.retry_ms, "denied")
+        if gone := errors.gone_namespace(error, self.ending):
+            words = f"namespace {gone} at {self.site.id} is gone or being deleted; make it again, with our rights there"
+            return Unstartable(f"{words} ({error})", self.settings.retry_ms, "missing")
         match error:
             case errors.Invalid():
                 return Refused(f"{self.site.id} does not take its Job: {error}")

@@ -202,7 +202,7 @@ class KubernetesDriver(BaseDriver):
         self.here.executions.check()
         seen = [_seen(execution) for execution in self.here.executions if not execution.forgotten]
         nodes = tuple([rented.node for rented in await self.capacity.list()])
-        warns = self.capacity.warns() or self.here.events.warns()
+        warns = self.capacity.warns() or terminate.warns(self.here) or self.here.events.warns()
         return SiteInventory(tuple(attempt for attempt in seen if attempt is not None), nodes, warns)
 
     async def log(self, attempt: str, after: int, most: int, rank: int | None = None) -> tuple[bytes, bool]:

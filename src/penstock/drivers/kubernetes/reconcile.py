@@ -55,7 +55,9 @@ class Reconciler:
         if self.here.opened and execution.end is None:
             self.logs.follow(execution)
             self._mind(execution, pods)
-            execution.end = end_of(execution.job, pods, self.here.executions.node_names())
+            execution.end = end_of(execution.job, pods, self.here.executions.node_names()) or _end_out_of_hand(
+                execution
+            )
             if execution.end is not None:
                 self.here.tasks.see_to(f"end of {execution.name}", self._conclude, execution)
             if execution.end is None:
@@ -78,7 +80,7 @@ class Reconciler:
         if not told_to_end and not execution.begun and _is_held(execution):
             see_to(f"held {execution.name}", self._say_held, execution)
         if not told_to_end and job["metadata"].get("deletionTimestamp"):
-            see_to(f"deleted {execution.name}", terminate.take_down, here, execution)
+            see_to(f"deleted {execution.name}", self._take_down, execution)
         if told_to_end and job["spec"].get("suspend") and job["spec"].get("parallelism", 1):
             see_to(
                 f"still {execution.name}",
@@ -108,6 +110,11 @@ class Reconciler:
             if address and address != execution.address:
                 execution.address = address
                 see_to(f"gang {execution.name}", self._tell_address, execution, address)
+
+    async def _take_down(self, execution: Execution) -> None:
+        await terminate.take_down(self.here, execution)
+        if execution.out_of_hand:  # no change of ours will come to be looked at
+            self.look_at(execution)
 
     async def _say_held(self, execution: Execution) -> None:
         """Report once that the cluster's own queue holds it. Kueue suspends every Job for a moment; this runs for those
@@ -226,6 +233,13 @@ class Reconciler:
         """Report the end after the `start` call's answer, if the end waited for it."""
         if execution.concluded and not execution.starters:
             asyncio.get_running_loop().call_later(BREATH_SECONDS, self.say_end, execution)
+
+
+def _end_out_of_hand(execution: Execution) -> End | None:
+    """The end of what is deleted with its namespace, where we may not even note that: when its pods are gone."""
+    if not execution.out_of_hand or any(map(is_active, execution.pods.values())):
+        return None
+    return End("lost", terminate.NAMESPACE_GOES, began=execution.begun)
 
 
 def counted(execution: Execution, end: End) -> PodCounts:

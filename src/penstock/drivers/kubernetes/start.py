@@ -63,6 +63,7 @@ class Starter:
             ownership.check_own(here, existing, ask.attempt, origin_of(given.manifest, ask))
             return here.executions.note(existing)
         self.failed.pop(ask.attempt, None)
+        here.ending.discard(namespace)
         execution = here.executions.note(job)
         execution.ordered_at = ordered_at
         for copy in made:

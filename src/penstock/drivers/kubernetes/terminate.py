@@ -19,6 +19,11 @@ from penstock.kube.request_priority import LATER
 #: From when nothing can be bound for an attempt until what is left of it goes. A control plane binds an attempt and
 #: creates its Job in one go, so one that bound it before has come as far as the tombstone.
 GONE_MS: Final[Millis] = 10 * MINUTE
+NAMESPACE_GOES: Final = "its namespace is being deleted"
+LET_GO: Final = (
+    "grant our account jobs/status: patch in all namespaces ('penstock manifests rbac'), or take the finalizer "
+    f"{annotations.RESULT} from its Jobs by hand"
+)
 
 
 async def end(here: Connection, execution: Execution, how: str, words: str, grace_ms: Millis | None = None) -> None:
@@ -32,10 +37,26 @@ async def end(here: Connection, execution: Execution, how: str, words: str, grac
 
 
 async def take_down(here: Connection, execution: Execution) -> None:
-    """Somebody deleted the Job. Our finalizer keeps it, but its pods would run unaccounted: end them."""
-    await end(here, execution, "lost", "somebody deleted its Job")
-    for pod in list(execution.pods.values()):
-        await _delete_pod(here, pod)
+    """Somebody deleted the Job, or its whole namespace. Our finalizer keeps it, but its pods would run unaccounted: end
+    them. A namespace that goes takes our Role along, and ends its pods by itself.
+    """
+    execution.out_of_hand = not await here.cluster.may("patch", JOBS, execution.namespace)
+    try:
+        await end(here, execution, "lost", NAMESPACE_GOES if execution.out_of_hand else "somebody deleted its Job")
+        for pod in () if execution.out_of_hand else list(execution.pods.values()):
+            await _delete_pod(here, pod)
+    except errors.Forbidden as error:
+        if not error.by_account:
+            raise
+        execution.out_of_hand = True
+    if execution.out_of_hand:
+        here.ending.add(execution.namespace)
+
+
+def warns(here: Connection) -> str:
+    """A namespace that waits for us, and that we may not let go, in a sentence; empty if there is none."""
+    held = sorted({execution.namespace for execution in here.executions if execution.is_held_for_ever})
+    return f"namespace {held[0]} is being deleted and waits for finalizers of Penstock: {LET_GO}" if held else ""
 
 
 async def bury(here: Connection, attempt: str) -> Execution | None:
@@ -53,7 +74,11 @@ async def bury(here: Connection, attempt: str) -> Execution | None:
 
 async def forget(here: Connection, execution: Execution) -> None:
     """Release the Job: it stays for `keep_ms` so that a late start finds it, then the cluster deletes it."""
-    await host_names.withdraw(here, execution)
+    try:
+        await host_names.withdraw(here, execution)
+    except errors.Forbidden:
+        if "deletionTimestamp" not in execution.job["metadata"]:
+            raise
     await here.change(execution, lambda job: _forgotten(job, here.settings.keep_ms), LATER)
     if execution.job["metadata"].get("deletionTimestamp"):
         await _leave_stone(here, execution)
