@@ -141,6 +141,13 @@ async def test_a_cap_is_set_binds_and_is_taken_away(tmp_path: Path) -> None:
         shown = await penstock.until(job, "queued")
         assert (shown["short_of"], shown["because"]["kind"]) == ("team:a", "CapBinds")
         assert shown["because"]["says"].startswith("Budget reached: team:a may spend $0.00 in ")
+        await _drawn(penstock)
+        rows = (await penstock.admin.get("/v1/budget")).json()["scopes"]
+        assert {row["scope"]: row["waiting"] for row in rows}["team:a"] == 1
+        for client in (penstock.admin, penstock.team("a", "viewer")):  # 45 jobs waited for a month, and no line said so
+            page = (await client.get("/")).text
+            assert "1\u00a0job waits for money of team:a: $0.00 is free this month." in page
+        assert "for money of" not in (await penstock.team("b", "viewer").get("/")).text
         await penstock.admin.put("/v1/budget", json={"scope": "team:a"})
         assert (await penstock.until(job))["state"] == "succeeded"
 

@@ -42,10 +42,22 @@ def budget(
             + ([money(scope[key], currency) for key in ("cap_per_hour", "running_per_hour")] if wide else [])
             for scope in budget_now["scopes"]
         ]
+        for scope in budget_now["scopes"]:
+            if scope["waiting"]:
+                click.echo(_waiting(scope, currency))
         none = f"Nothing was spent or held in {period}." if period else "No caps, and nothing spent."
         table(f"Budget {budget_now['period']}", columns + (more if wide else []), rows, none)
 
     answer(budget_now, "json" if as_json else output, draw)
+
+
+def _waiting(scope: dict[str, Any], currency: str) -> str:
+    """Which of its two caps binds, a job's own `why` says."""
+    month = "" if scope["free"] is None else f", of which {money(scope['free'], currency)} is free this month"
+    hour = scope["cap_per_hour"]
+    rate = "" if hour is None else f"; {money(scope['running_per_hour'], currency)} of {money(hour, currency)} an hour"
+    jobs = f"{scope['waiting']:,} {'job waits' if scope['waiting'] == 1 else 'jobs wait'}"
+    return f"{jobs} for money of {scope['scope']}{month}{rate}."
 
 
 def _set(client: Client, cap: dict[str, Any], reason: str) -> Any:

@@ -110,6 +110,7 @@ class View:
     raises: tuple[CapRaiseAsked, ...] = ()  # higher caps that somebody asks for
     caps: tuple[tuple[str, Money | None, Money | None], ...] = ()  # scope, per month, per hour
     exposed: tuple[ExposureShare, ...] = ()  # what `exposure` is made of
+    short: tuple[tuple[str, int], ...] = ()  # scopes whose caps bind, and how many jobs wait for their money
     leaving: tuple[tuple[str, bool], ...] = ()  # home clusters that get their Jobs back; True: bring home what is away
 
 
@@ -141,8 +142,14 @@ def picture(state: State, alarms: tuple[Alarm, ...]) -> View:
             if not scope.startswith("job:")
         ),
         exposed=_exposed(state),
+        short=tuple((scope, len(jobs)) for scope, jobs in sorted(state.short.items()) if jobs and _is_money(scope)),
         leaving=tuple(state.leaving.items()),
     )
+
+
+def _is_money(scope: str) -> bool:
+    """Others wait for a trigger, for GPUs of their team, or for their own job's cap."""
+    return scope == "org" or scope.startswith(("team:", "project:"))
 
 
 def _exposed(state: State) -> tuple[ExposureShare, ...]:

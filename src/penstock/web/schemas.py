@@ -355,6 +355,7 @@ class Scope(Shape):
     free: Money | None
     cap_per_hour: Money | None
     running_per_hour: Money | None
+    waiting: int = Field(default=0, description="Jobs that wait for its money now.")
 
 
 class Budget(Shape):

@@ -34,6 +34,7 @@ def budget(
         raise BadInput(f"A period is a month like 2026-10, not {period!r}.")
     wanted = period or view.period
     running = {rate.scope: rate.running for rate in view.rates}
+    short = dict(view.short) if wanted == view.period else {}
     rows = [row for row in reader.spend() if row.period == wanted and _sees_scope(caller, row.scope)]
     scopes = [
         schemas.Scope.of(
@@ -41,6 +42,7 @@ def budget(
             free=None if row.cap is None else row.cap - row.spent - row.held,
             cap_per_hour=row.per_hour,
             running_per_hour=running.get(row.scope, 0),
+            waiting=short.get(row.scope, 0),
         )
         for row in rows
     ]

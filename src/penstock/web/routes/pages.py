@@ -70,7 +70,7 @@ def _now(plane: Plane, reader: Reader, caller: Token, listing: schemas.Sites) ->
         "here": "Now",
         "owned": owned,
         "rented": sites.used(listing, standing=False),
-        "notices": _notices(view, plane.ready, caller, at),
+        "notices": [*_short(money.budget(plane, reader, caller)), *_notices(view, plane.ready, caller, at)],
         "sites": sites.rows(listing),
         "queue": queued[:ROWS],
         "queue_note": _shown(min(ROWS, len(queued)), counts["queued"][0], "by expected start"),
@@ -124,6 +124,19 @@ def _notices(view: View, trouble: str, caller: Token, at: Instant) -> list[dict[
         made.append(_notice("warn", "Paused.", "Running jobs continue; nothing new starts until: penstock resume", ""))
     alarms = () if caller.team else view.alarms
     return made + [_notice("alarm", alarm.text, "", f"since {formats.clock(alarm.at, at)}") for alarm in alarms]
+
+
+def _short(budget: schemas.Budget) -> list[dict[str, str]]:
+    """Whose money is used up, while jobs wait for it."""
+    made = []
+    for scope in budget.scopes:
+        if scope.waiting:
+            free = "" if scope.free is None else f": {cash(max(0, scope.free), budget.currency)} is free this month"
+            hour = "" if scope.cap_per_hour is None else f", {spending.rate(scope, budget.currency)}"
+            what = f"{formats.many(scope.waiting, 'job')} {'waits' if scope.waiting == 1 else 'wait'} for money of "
+            so = "For the next month, a higher cap, or money that is returned; owned GPUs are used meanwhile."
+            made.append(_notice("warn", f"{what}{scope.scope}{free}{hour}.", so, ""))
+    return made
 
 
 def _approvals(view: View, caller: Token, at: Instant) -> list[dict[str, str]]:

@@ -43,7 +43,7 @@ def caps(budget: schemas.Budget) -> list[CapMeter]:
 
 def _row(scope: schemas.Scope, currency: str) -> CapMeter:
     spent, held = money(scope.spent, currency), money(scope.held, currency)
-    note = listed([f"{spent} spent", f"{held} held" if scope.held else "nothing held", _rate(scope, currency)])
+    note = listed([f"{spent} spent", f"{held} held" if scope.held else "nothing held", rate(scope, currency)])
     name = "Organisation" if scope.scope == "org" else scope.scope.removeprefix("team:").replace(":", " ")
     if scope.cap is None:
         return CapMeter(name, scope.scope == "org", spent, "spent, no cap", Markup(""), note, tight=False)
@@ -54,7 +54,7 @@ def _row(scope: schemas.Scope, currency: str) -> CapMeter:
     return CapMeter(name, scope.scope == "org", amount, of, drawn, note, tight)
 
 
-def _rate(scope: schemas.Scope, currency: str) -> str:
+def rate(scope: schemas.Scope, currency: str) -> str:
     if scope.cap_per_hour is None:
         return ""
     return f"{money(scope.running_per_hour or 0, currency)} of {money(scope.cap_per_hour, currency)} an hour"
