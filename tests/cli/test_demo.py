@@ -14,6 +14,7 @@ import pytest
 
 from penstock.cli.main import main
 from penstock.core.ids import attempt_of
+from penstock.demo import console
 from penstock.demo.interrupts import KINDS, Interrupts, again_if_lost
 from penstock.demo.jobs import FIRST, SECOND, THIRD
 from penstock.demo.observer import Observer, Printed, doubled, missing, printed
@@ -24,6 +25,7 @@ from penstock.journal.open import open_reader, read
 from penstock.journal.redecide import redecide
 from penstock.journal.rows import Filter
 from tests.demos import DEMO, play
+from tests.stories.kit import ended, given, gone, offer, ready, started, submitted
 
 LIMIT_S = 400  #: the promise is 180 s on two idle cores; a busy machine is not a broken demo
 TRUE = {
@@ -88,6 +90,23 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
         assert demo.wait(LIMIT_S) == 130
     assert _left_behind(tmp_path) == []
     assert list(tmp_path.glob("penstock-demo-*")) == []
+
+
+def test_a_jobs_cost_is_told_once_all_that_was_rented_for_it_is_settled() -> None:
+    """It ended with "$0.07 charged so far", before the last charge: the table below said $0.14. Others had no cost."""
+    penstock = given(offer("cloud", price="1"))
+    for fact, at in (
+        (submitted("a", run="1h"), "09:00"), (ready("a.1/n0"), "09:10"), (started("a.1"), "09:10"),
+        (ended("a.1"), "10:10"), (gone("a.1/n0"), "10:15"),
+    ):  # fmt: skip
+        penstock.hears(fact, at=at)
+    seen, lines = Observer(), []
+    for step in penstock.steps:
+        for event in (*step.inputs, *step.outputs):
+            seen.hear(event)
+            lines += [line for line in (console.line(seen, event),) if line]
+    assert lines[1:] == ["default/ succeeded.", "default/: $10.00 charged in all."]
+    assert seen.jobs["a"].charged == penstock.account("org")[1]
 
 
 def test_an_interrupt_that_python_drops_is_raised_at_the_next_turn() -> None:

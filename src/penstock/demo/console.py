@@ -50,13 +50,14 @@ class Console:
     # --- the journal's news ------------------------------------------------------------------------------------------
 
     def tell(self, seen: Observer, event: Any) -> None:
-        if line := _line(seen, event):
-            self.now(line)
+        if said := line(seen, event):
+            self.now(said)
         if self.live is not None:
             self.live.update(_picture(seen))
 
 
-def _line(seen: Observer, event: Any) -> str:
+def line(seen: Observer, event: Any) -> str:
+    """What is told of an event; empty: nothing."""
     match event:
         case e.StartPromised():
             return _start(seen, event)
@@ -74,7 +75,13 @@ def _line(seen: Observer, event: Any) -> str:
             return f"{trail.name} stopped in time." if _had_notice(seen, event.attempt) else ""
         case e.AttemptEnded(outcome=outcome):
             trail = seen.jobs[seen.tries[event.attempt].promise.job]
-            return f"{trail.name} {'succeeded' if outcome == 'done' else outcome}{_paid(trail)}."
+            paid = f", {money(trail.charged, CURRENCY)} charged in all" if trail.charged and seen.is_paid(trail) else ""
+            return f"{trail.name} {'succeeded' if outcome == 'done' else outcome}{paid}."
+        case e.Settled(hold=hold):
+            payer = seen.payer(hold)
+            if payer is None or not seen.is_paid(payer):
+                return ""
+            return f"{payer.name}: {money(payer.charged, CURRENCY)} charged in all."
         case _:
             return ""
 
@@ -99,10 +106,6 @@ def _sentence(job: str, because: r.Reason) -> str:
 
 def _had_notice(seen: Observer, attempt: str) -> bool:
     return any(hold.id in seen.noticed for hold in holds_of(seen.tries[attempt].promise))
-
-
-def _paid(trail: JobTrail) -> str:
-    return f", {money(trail.charged, CURRENCY)} charged so far" if trail.charged else ""
 
 
 def _picture(seen: Observer) -> "Table":

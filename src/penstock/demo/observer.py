@@ -145,11 +145,20 @@ class Observer:
     def _charge(self, hold: str, parts: Iterable[Part]) -> None:
         """To the job that it is held for; to nobody's if a pool of warm nodes pays."""
         amount = sum(part.amount for part in parts)
-        job = self.warm[hold] if hold in self.warm else self.tries[attempt_of(hold)].promise.job
-        if job:
-            self.jobs[job].charged += amount
+        payer = self.payer(hold)
+        if payer is not None:
+            payer.charged += amount
         else:
             self.pool_charged += amount
+
+    def payer(self, hold: str) -> JobTrail | None:
+        """The job that it is held for; None: a pool of warm nodes pays."""
+        job = self.warm[hold] if hold in self.warm else self.tries[attempt_of(hold)].promise.job
+        return self.jobs[job] if job else None
+
+    def is_paid(self, trail: JobTrail) -> bool:
+        """It has ended well, and all that was rented for it was charged for the last time."""
+        return trail.done and all(self.payer(hold) is not trail for hold in self.holds)
 
     def _ended(self, event: Any, how: str, kept_ms: Millis) -> None:
         attempt = self.tries[event.attempt]

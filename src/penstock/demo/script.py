@@ -159,7 +159,8 @@ def sum_up(voice: Console, seen: Observer, logs: Logs, figures: Figures) -> None
     _tell_jobs(voice, seen, logs)
     _tell_loss(voice, seen, logs)
     _tell_cap(voice, seen)
-    voice.say(f"The journal, decided again: {figures['redecide']}. Steps done twice at once: {figures['doubled']}.")
+    doubled = f"Steps that two copies of a job did at the same time: {figures['doubled']}."
+    voice.say(f"The journal, decided again: {figures['redecide']}. {doubled}")
     _tell_days(voice, seen)
 
 
