@@ -181,6 +181,7 @@ def test_every_part_of_a_site_can_be_said() -> None:
         data=(DataSet("scans", 200_000_000_000, "cloud", "personal"), DataSet("odds", 1536, "cloud")),
         data_rules=(DataRule("personal", ("cloud",), ("NO",), ("US",)), DataRule("public", ("*",))),
         caps=(("org", money("1500.25"), None), ("team:vision", None, money("12"))),
+        cap_sources=(("org", "s.yaml:44"), ("team:vision", "s.yaml:45")),
         faults=((2 * DAY, "cloud", 30 * MINUTE),),
         local=(
             (

@@ -62,7 +62,7 @@ def test_the_audit_trail_says_who_did_what(journal: JournalWriter, where: str) -
     with closing(open_reader(where)) as reader:
         whole = reader.audit(AuditFilter(), limit=100)
         assert [(row.who, row.did, row.about, row.before, row.after) for row in reversed(whole)] == [
-            (SITES_FILE, "cap", "org", "", "5 a month"),
+            (SITES_FILE, "cap", "org", "", "$0.000005 a month"),
             ("root", "token made", "ada", "", "member of red"),
             ("ada", "login", "ada-b", "ada", "viewer of red"),
             ("ada", "cancel", "a", "waiting", ""),
@@ -74,7 +74,7 @@ def test_the_audit_trail_says_who_did_what(journal: JournalWriter, where: str) -
             ("root", "erase", "ada", "", ""),
             ("root", "pause", "", "", ""),
             ("root", "resume", "", "", ""),
-            ("root", "cap", "org", "5 a month", "3 an hour"),
+            ("root", "cap", "org", "$0.000005 a month", "$0.000003 an hour"),
         ]
         paged: list[AuditRow] = []
         while page := reader.audit(AuditFilter(), (paged[-1].number, paged[-1].part) if paged else None, 2):

@@ -72,7 +72,7 @@ def test_a_file_that_raises_a_cap_is_named_and_needs_a_flag(plane: ControlPlane)
         plane.start()
         assert cap_of(plane) == 10 * UNIT
         (text,) = alarms(plane)
-        assert "$6,000.00 a month for org, which is more than $10.00 a month in force now" in text
+        assert "$6,000.00 a month for org. $10.00 a month stays in force until a person approves it" in text
         assert text in plane.words
         result = penstock(plane, "doctor")
         assert (result.returncode, "--accept-raised-caps" in result.stdout) == (1, True)

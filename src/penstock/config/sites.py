@@ -164,7 +164,7 @@ def _sites_file(file: FileSection, page: Document) -> SitesFile:
         data=data,
         data_rules=data_rules,
         caps=attempt(_caps, file, page),
-        cap_sources=tuple([(str(row.scope), page.source(f"caps[{k}]")) for k, row in enumerate(file.caps)]),
+        cap_sources=attempt(_cap_sources, file, page),
         faults=attempt(_faults, file, page),
         notes=attempt(notes_of, sites, data, data_rules),
         local=attempt(_local, file, page),
@@ -299,6 +299,10 @@ def _data_rule(row: DataRuleSection, page: Document, place: str, file: FileSecti
     for i, name in enumerate(row.sites):
         page.attempt(_known_site, name, ("*",), file, page, f"{place}.sites[{i}]")
     return DataRule(str(row.data_class), _strings(row.sites), _strings(row.locations), _strings(row.laws))
+
+
+def _cap_sources(file: FileSection, page: Document) -> tuple[tuple[str, str], ...]:
+    return tuple([(str(row.scope), page.source(f"caps[{k}]")) for k, row in enumerate(file.caps)])
 
 
 def _caps(file: FileSection, page: Document) -> tuple[tuple[str, Money | None, Money | None], ...]:
