@@ -141,8 +141,8 @@ def _raised(fact: e.CapSet, in_force: Cap, currency: str) -> str:
     return (
         f"{fact.source or 'The file'} says {in_words(_cap(fact), currency)} for {fact.scope}. "
         f"{in_words(in_force, currency)[:1].upper()}{in_words(in_force, currency)[1:]} stays in force until "
-        f"{'another' if fact.asked_by else 'a'} person approves it: `penstock approvals approve {fact.scope}`. To stop "
-        "asking, write the cap in force into the file."
+        f"{'another' if fact.asked_by else 'a'} person approves it: `penstock approvals approve {fact.scope}`, "
+        "or until a start with --accept-raised-caps. To stop asking, write the cap in force into the file."
     )
 
 
