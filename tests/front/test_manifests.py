@@ -204,7 +204,11 @@ def test_a_namespace_that_is_deleted_takes_our_role_along_and_is_not_held_for_ev
                 lab.drop_namespace(namespace)
                 await goes(lab)
                 first, *between, last = (attempt.outcome for attempt in here.reader.attempts("j1"))
-                assert (first, set(between), last) == ("lost", {"refused"}, "lost")
+                assert (first, set(between)) == ("lost", {"refused"})
+                assert last in (
+                    "lost",
+                    "stopped",
+                )  # the home Job and what runs for it go at once: whichever is seen first
 
     with emptied_namespace(lab, east) as own, emptied_namespace(lab, east) as namespace:
         asyncio.run(tell())

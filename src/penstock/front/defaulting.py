@@ -6,12 +6,15 @@ admission`).
 """
 
 import copy
+from typing import Final
 
 from penstock.core.errors import BadInput
 from penstock.front import home_kinds
 from penstock.front.job_spec import CLAIMED, SHARED, Unfit, needs_of, spec_of
 from penstock.kube import annotations, kueue
 from penstock.kube.references import Json, part
+
+NO_GPUS: Final = "It asks for no GPUs"
 
 
 def as_home_job(job: Json, team: str = "", namespace: str = "", *, kueue_takes_it: bool = False) -> Json:
@@ -37,12 +40,34 @@ def as_home_job(job: Json, team: str = "", namespace: str = "", *, kueue_takes_i
 
 
 def as_home(manifest: Json, team: str = "", *, kueue_takes_it: bool = False) -> Json:
-    """A defaulted copy of a Job, or of something that makes Jobs: then its templates are."""
+    """A defaulted copy of a Job, or of something that makes Jobs: then its templates are. A JobSet is taken whole: what
+    asks for no GPUs in it is the cluster's own, and the others stay beside it, in the cluster where they find each
+    other.
+    """
     team = team or team_of(manifest)
     if home_kinds.kind_of(manifest) == home_kinds.JOB:
         return as_home_job(manifest, team, kueue_takes_it=kueue_takes_it)
     name = {"name": str(part(manifest, "metadata").get("name"))}
-    return home_kinds.with_templates(manifest, lambda template: _as_home_template(template, team, name, kueue_takes_it))
+    plain = [_is_beside(job) for job in home_kinds.jobs_in(manifest)]
+
+    def changed(template: Json) -> Json:
+        if any(plain) and not all(plain):
+            if _is_beside(template):
+                return {"metadata": {}, **template}
+            template = _noted(template, annotations.BESIDE, "true")
+        return _as_home_template(template, team, name, kueue_takes_it)
+
+    return home_kinds.with_templates(manifest, changed)
+
+
+def _is_beside(job: Json) -> bool:
+    """True of a Job of a JobSet that asks for no GPUs, and that nobody labelled as ours."""
+    return not part(part(job, "metadata"), "labels").get(annotations.QUEUE) and why_not_ours(job).startswith(NO_GPUS)
+
+
+def _noted(job: Json, key: str, text: str) -> Json:
+    metadata = part(job, "metadata")
+    return {**job, "metadata": {**metadata, "annotations": {**part(metadata, "annotations"), key: text}}}
 
 
 def _as_home_template(template: Json, team: str, name: Json, kueue_takes_it: bool) -> Json:
@@ -69,7 +94,7 @@ def why_not_ours(manifest: Json) -> str:
     """Why the cluster itself runs what has no label of ours: empty if a Job of it asks for GPUs, and also if these
     cannot be counted: then we say so.
     """
-    words = "It asks for no GPUs"
+    words = NO_GPUS
     for job in home_kinds.jobs_in(manifest):
         try:
             if needs_of(job).gpus:

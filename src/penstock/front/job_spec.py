@@ -27,6 +27,7 @@ MOST_PARTS: Final = 10_000  #: fields and items of a Job; what a cluster takes c
 NOTES: Final = ("managedFields", "resourceVersion", "generation", "selfLink", "ownerReferences", "finalizers")
 #: Annotations that do not either: a person's name, and the whole Job over again.
 UNSENT: Final = (annotations.USER, LAST)
+BESIDE: Final = "the Jobs without GPUs of its JobSet"  #: a need that only its own cluster meets
 #: Reasons of Jobs that ask for GPUs in a way that we do not place: without our label they are the cluster's own.
 CLAIMED: Final = "ClaimedGPUs"
 SHARED: Final = "PartOfGPU"
@@ -134,7 +135,7 @@ def spec_of(job: Json, site: str, now: Instant, known: Iterable[str] = (), user:
         cap=notes.read(annotations.CAP, Amount, lambda amount: int(amount * MICRO), None),
         lease_max_ms=notes.read(annotations.LEASE_MAX, Interval, int, usual.lease_max_ms),
         home=site,
-        needs=needs.needs,
+        needs=needs.needs + ((BESIDE,) if notes.text(annotations.BESIDE) == "true" else ()),
         origin=origin(site, job),
     )
 

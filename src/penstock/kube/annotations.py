@@ -87,6 +87,8 @@ CAP: Final = "penstock.dev/cap"  #: the most that rented capacity for it may cos
 INTERRUPTIBLE: Final = "penstock.dev/interruptible"
 #: "true": its user has suspended it, where Kueue keeps `spec.suspend` true whatever anybody wants.
 SUSPEND: Final = "penstock.dev/suspend"
+#: "true": Jobs beside it run in its own cluster only, so it does, too; written on the templates of a JobSet.
+BESIDE: Final = "penstock.dev/beside-others"
 LEASE_MAX: Final = "penstock.dev/lease-max"  #: the longest lease: how far ahead money is held
 
 # --- on what travels --------------------------------------------------------------------------------------------------
