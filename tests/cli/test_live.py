@@ -87,7 +87,7 @@ def test_run_follows_the_job_and_ends_as_it_does(says: Says) -> None:
     program = "import time\nfor k in range(3): print('step', k, flush=True); time.sleep(0.05)"
     assert says("run", "--name", "follows", "--", PYTHON, "-c", program) == "step 0\nstep 1\nstep 2\n"
     slow_failure = "import time; time.sleep(0.2); raise SystemExit(3)"
-    assert "failed. Failed (application): exit code 3." in says("run", "--", PYTHON, "-c", slow_failure, code=1)
+    assert " failed: exit code 3." in says("run", "--", PYTHON, "-c", slow_failure, code=1)
     failed = shown(says, "jobs", "--state", "failed")["jobs"][0]["id"]
     assert "exit code 3" in says("job", failed)
     assert "Refused: it needs 99 GPUs at once" in says("run", "--gpus", "99", "--name", "w", "--", "true", code=6)

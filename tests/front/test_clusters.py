@@ -86,7 +86,7 @@ def test_a_job_that_no_node_can_take_says_so_at_once_rents_nothing_and_leaves_th
             assert event["type"] == "Warning"
             assert "didn't match Pod's node affinity/selector" in event["message"]
             failed = await here.says("a", "StartFailed")
-            assert "The start took" in failed["message"]
+            assert "The start failed after" in failed["message"]
             here.apply(lasting("b", gpus=8))
             assert binding(await here.shows("b", running))["site"] == "lab"
             here.finish("lab")

@@ -78,8 +78,8 @@ def test_a_job_that_ends_before_the_reserved_start_backfills() -> None:
     assert promised.because == Backfills(0, 7, "wide", reserved_start, "ends", ends_by, learned=False)
     assert promised.ends_by == ends_by
     assert penstock.story("small")[-1] == (
-        "Starts on lab with 2 GPUs. Backfills: ends by day 5, 12:00 (declared), before the reserved start of wide at "
-        "day 5, 12:00. 7 GPUs were free."
+        "Starts on lab with 2 GPUs. Backfills GPUs that are reserved for wide at day 5, 12:00: it says that it "
+        "ends by day 5, 12:00. 7 GPUs were free."
     )
 
 
@@ -176,8 +176,8 @@ def test_a_job_of_unknown_run_time_backfills_if_it_can_be_sent_back() -> None:
     assert penstock.hears(ended("wide.1"), at="day 3, 10:02") == [start("small.2", on="lab")]
     assert [line for line in penstock.story("small") if "fills" in line or "reempted" in line] == [
         (
-            "Starts on lab. Backfills: it goes back to the queue when wide can start, not before day 5, 12:00. 7 GPUs "
-            "were free."
+            "Starts on lab. Backfills GPUs that are reserved for wide, not before day 5, 12:00: it goes back to "
+            "the queue when that job can start. 7 GPUs were free."
         ),
         "Stopping. Preempted: its nodes are reserved for wide (8 GPUs), which can start now. Its run time was unknown.",
     ]

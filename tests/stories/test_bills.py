@@ -7,6 +7,7 @@ A node of eight GPUs costs $8.00 an hour, so a minute costs 13.3 cents.
 import pytest
 
 from penstock.core.units import MINUTE, Money
+from penstock.front.event_recorder import EventRecorder
 from tests.stories.kit import (
     Penstock,
     Told,
@@ -17,6 +18,7 @@ from tests.stories.kit import (
     lost,
     node_lost,
     node_refused,
+    nothing,
     obstructed,
     offer,
     ready,
@@ -30,7 +32,7 @@ from tests.stories.kit import (
 #: What happens, when, for how many minutes that is charged, and what `why` says of it.
 Way = tuple[list[tuple[Told, str]], int, tuple[str, ...]]
 FREE = "Settled: $0.00 charged in total, $96.27 of the hold returned."
-AGAIN = "The start took 2 min on 8 GPUs and cost $0.00. Penstock tries it there again day 1, 09:02."
+AGAIN = "The start failed after 2 min: 8 GPUs cost $0.00. It is not tried there again before day 1, 09:02."
 
 
 def obstacle(words: str) -> tuple[str, str]:
@@ -51,12 +53,18 @@ BY_ATTEMPT: dict[str, Way] = {
     "it failed before we saw it run": (
         [(ended("a.1", failed=True), "09:02")],
         2,
-        ("Failed (application).", "Settled: $0.27 charged in total, $96.00 of the hold returned."),
+        (
+            "Failed: its own program ended with an error.",
+            "Settled: $0.27 charged in total, $96.00 of the hold returned.",
+        ),
     ),
     "it failed": (
         [(started("a.1"), "09:01"), (ended("a.1", failed=True), "09:31")],
         31,
-        ("Failed (application).", "Settled: $4.13 charged in total, $92.13 of the hold returned."),
+        (
+            "Failed: its own program ended with an error.",
+            "Settled: $4.13 charged in total, $92.13 of the hold returned.",
+        ),
     ),
     "it was preempted": (
         [(started("a.1"), "09:01"), (lost("a.1"), "09:31")],
@@ -80,7 +88,7 @@ BY_NODE: dict[str, Way] = {
         2,
         (
             "Settled: $0.27 charged in total, $96.00 of the hold returned.",
-            "The start took 2 min on 8 GPUs and cost $0.27.",
+            "That was 2 min after its start, before it made progress: 8 GPUs cost $0.27.",
         ),
     ),
     "the node does not suit it": (
@@ -99,7 +107,10 @@ BY_NODE: dict[str, Way] = {
             *((ended("a.1", failed=True), "09:31"), (gone("a.1/n0"), "09:33")),
         ],
         33,
-        ("Failed (application).", "Settled: $4.40 charged in total, $91.87 of the hold returned."),
+        (
+            "Failed: its own program ended with an error.",
+            "Settled: $4.40 charged in total, $91.87 of the hold returned.",
+        ),
     ),
     "its node was lost": (
         [(ready("a.1/n0"), "09:01"), (started("a.1"), "09:01"), (node_lost("a.1/n0"), "09:31")],
@@ -136,3 +147,28 @@ def check(penstock: Penstock, facts: list[tuple[Told, str]], minutes: int, says:
 def charge(minutes: int) -> Money:
     """By the millisecond, rounded up to the smallest amount."""
     return -(-usd("8") * minutes * MINUTE // (60 * MINUTE))
+
+
+def test_a_job_on_several_nodes_is_settled_and_renewed_in_one_line() -> None:
+    """A job on 32 nodes had 32 lines `Settled` in `why`, in its Events and on its page, and as many at each renewal."""
+    penstock = given(offer("cloud", sold_by="node"))
+    penstock.hears(submitted("a", gpus=32, run="4h", lease_max_ms="2h"), at="09:00")
+    nodes = [f"a.1/n{number}" for number in range(4)]
+    penstock.hears(*(ready(node) for node in nodes), at="09:10")
+    penstock.hears(started("a.1"), at="09:10")
+    penstock.hears(nothing, at="10:50")
+    renewed = [line for line in penstock.story("a") if "renewed until" in line]
+    assert len(renewed) == 1, penstock.story("a")
+    assert renewed[0].startswith("Leases of 4 nodes renewed until ")
+    penstock.hears(ended("a.1"), at="11:00")
+    penstock.hears(*(gone(node) for node in nodes[:3]), at="11:10")
+    assert penstock.story("a")[-1] == "Succeeded."
+    penstock.hears(gone(nodes[3]), at="11:30")
+    settled = "Settled for 4 nodes: $72.00 charged in total, $51.73 of the holds returned."
+    assert penstock.story("a")[-1] == settled
+
+    recorder = EventRecorder("a", "lab", "uid", "USD")
+    for step in penstock.steps:
+        for event in (*step.inputs, *step.outputs):
+            recorder.hear(event)
+    assert [line.text for _, _, line in recorder.lines] == penstock.story("a")  # a home Job's Events say the same

@@ -125,8 +125,8 @@ def test_no_start_is_forecast_before_the_soonest() -> None:
     penstock.hears(submitted("b", run="1h"), at="10:30")
     penstock.hears(submitted("c", run="1h"), at="11:00")
     assert penstock.story("c")[-1] == (
-        "Queued for up to 2 h, until day 1, 13:00: 0 GPUs free, 1 job ahead. Expected start in 2 h (p50). Bursting now "
-        "costs about $8.00 for 1 h, as much as 2 h of delay at $4.00/h."
+        "Queued for up to 2 h, until day 1, 13:00: 0 GPUs free, 1 job ahead. Its start is expected in about 2 h. "
+        "Bursting now costs about $8.00 for 1 h; an hour of its delay costs $4.00, so 2 h of delay cost as much."
     )
     promised = penstock.promise(WaitPromised)
     assert (promised.about_ms, promised.worst_ms) == (2 * HOUR, 5 * HOUR)

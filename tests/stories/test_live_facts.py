@@ -125,7 +125,7 @@ def test_a_failure_is_told_in_the_words_of_the_site() -> None:
     penstock = given(site("lab"))
     penstock.hears(submitted("a"), at="09:00")
     penstock.hears(lambda at: e.AttemptEnded(at, "a.1", "failed", "exit code 3"), at="09:01")
-    assert penstock.story("a")[-1] == "Failed (application): exit code 3."
+    assert penstock.story("a")[-1] == "Failed: exit code 3."
 
 
 def test_what_a_person_must_look_at_is_kept_in_mind_the_newest_few() -> None:

@@ -69,9 +69,10 @@ def test_a_deadline_pulls_a_job_out_early() -> None:
     )
     assert penstock.hears(nothing, at="10:50") == [launch("b.1/n0", at="cloud")]
     assert penstock.story("b")[-1] == (
-        "Bursts to cloud with 8 GPUs. Owned GPUs were full; it was queued for 1 h 50 min. It costs about $9.33 for 1 "
-        "h, as much as 9 h 20 min of delay at $1.00/h; it may wait 1 h 50 min. To meet its deadline it had to burst "
-        "by day 1, 10:50. $96.27 is held, enough to run until day 1, 22:50 and to stop."
+        "Bursts to cloud with 8 GPUs. Owned GPUs were full; it was queued for 1 h 50 min. It costs about $9.33 for "
+        "1 h; an hour of its delay costs $1.00, so 9 h 20 min of delay cost as much; it may wait 1 h 50 min. To "
+        "meet its deadline it had to burst by day 1, 10:50. $96.27 is held, enough to run until day 1, 22:50 and "
+        "to stop."
     )
 
 

@@ -72,8 +72,8 @@ def test_a_job_that_no_node_of_ours_can_take_bursts_when_its_patience_is_over() 
     assert penstock.hears(nothing, at="09:01") == [launch("a.2/n0", at="cloud")]
     assert penstock.story("a")[2:] == [
         (
-            f"Not started at lab: {SELECTOR}. The start took 50 s on 8 GPUs and cost $0.00. Penstock tries it there "
-            "again day 1, 09:01."
+            f"Not started at lab: {SELECTOR}. The start failed after 50 s: 8 GPUs cost $0.00. It is not tried there "
+            "again before day 1, 09:01."
         ),
         f"Queued until day 1, 09:01, then it bursts. lab cannot start it: {SELECTOR}.",
         (

@@ -35,17 +35,18 @@ def says(job_row: JobRow) -> str:
 
 def test_a_reason_of_this_minute_is_told_as_it_was_decided() -> None:
     assert says(row(WAITS, NOW - 59_000)) == (
-        "Queued for up to 3 h, until 2026-11-16 14:01 UTC: 0 GPUs free, 6 jobs ahead. Expected start in 1 min (p50), "
-        "12 min (p90). Bursting now costs about $18.00 for 2 h, as much as 3 h of delay at $6.00/h."
+        "Queued for up to 3 h, until 2026-11-16 14:01 UTC: 0 GPUs free, 6 jobs ahead. Its start is expected in "
+        "about 1 min, nine times in ten within 12 min. Bursting now costs about $18.00 for 2 h; an hour of its "
+        "delay costs $6.00, so 3 h of delay cost as much."
     )
 
 
 def test_a_job_queued_for_89_minutes_says_how_old_its_estimate_is() -> None:
     """It stood there as "expected in about 1 min" for an hour and a half."""
     assert says(row(WAITS, NOW - 88 * MINUTE)) == (
-        "Queued for up to 3 h, until 2026-11-16 14:01 UTC: 0 GPUs free, 6 jobs ahead 1 h 28 min ago. Its start was "
-        "estimated 1 h 28 min ago: in 1 min (p50), 12 min (p90). Bursting costs about $18.00 for 2 h, as much as 3 h "
-        "of delay at $6.00/h."
+        "Queued for up to 3 h, until 2026-11-16 14:01 UTC: 0 GPUs free, 6 jobs ahead 1 h 28 min ago. "
+        "Bursting costs about $18.00 for 2 h; an hour "
+        "of its delay costs $6.00, so 3 h of delay cost as much."
     )
     assert says(row(r.OnlyOwned(0, "it may not"), NOW - 88 * MINUTE)) == (
         "Queued for owned GPUs: 0 GPUs free 1 h 28 min ago. It cannot burst: it may not."

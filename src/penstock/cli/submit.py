@@ -109,7 +109,7 @@ def run(client: Client, command: tuple[str, ...], detach: bool, as_json: bool, *
     if as_json:
         print_json(ended)
     else:
-        click.echo(f"{job}: {ended['state']}. {_last_line(client, job)}", err=True)
+        click.echo(f"{job} {_how_it_ended(ended['state'], _last_line(client, job))}", err=True)
     return OUTCOMES.get(ended["state"], 1)
 
 
@@ -154,6 +154,12 @@ def _send(client: Client, job: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 # --- what is shown ---------------------------------------------------------------------------------------------------
+
+
+def _how_it_ended(state: str, line: str) -> str:
+    """`failed: exit code 7.`; a last line that tells of something else comes after the state."""
+    tells = line.lower().startswith(state)
+    return f"{line[0].lower()}{line[1:]}" if tells else f"{state}. {line}"
 
 
 def _why(client: Client, job: str) -> str:

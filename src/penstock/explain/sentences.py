@@ -5,6 +5,7 @@
 Nothing here knows a policy. `SAYS` at the end has a function for each reason.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -91,7 +92,7 @@ def _due(why: r.WaitWorth | r.NotWorthWaiting, must: str, say: Say) -> str:
 
 
 def wait_worth(why: r.WaitWorth, say: Say) -> str:
-    ahead = f"{count(why.ahead, 'job')} ahead" if why.ahead else "next in the queue"
+    ahead = f"{count(why.ahead, 'job')} ahead" if why.ahead else "first in the queue"
     due = _due(why, "must", say)
     return (
         f"{_queued(why.patience_ms, say)}: {_too_few(why.free_gpus)}, {ahead}{say.age}.{_forecast(why, say)} "
@@ -121,24 +122,28 @@ def _forecast(why: r.WaitWorth, say: Say) -> str:
     """
     if not why.about_ms or say.age_ms > max(why.about_ms, why.worst_ms):
         return ""
-    worst = f", {duration(why.worst_ms)} (p90)" if why.worst_ms <= why.patience_ms else ""
+    if say.age_ms > why.about_ms:
+        return f" Its start was expected {duration(say.age_ms - why.about_ms)} ago."
     if say.age_ms:
-        return f" Its start was estimated{say.age}: in {duration(why.about_ms)} (p50){worst}."
+        left_ms = why.about_ms - say.age_ms
+        return f" Its start is expected in about {duration(left_ms)}, by the estimate of{say.age}."
     if why.about_ms > why.patience_ms:
-        return f" Owned GPUs are expected only in {duration(why.about_ms)} (p50)."
-    return f" Expected start in {duration(why.about_ms)} (p50){worst}."
+        return f" Owned GPUs come free in about {duration(why.about_ms)}, as often later as sooner."
+    worst = f", nine times in ten within {duration(why.worst_ms)}" if why.worst_ms <= why.patience_ms else ""
+    return f" Its start is expected in about {duration(why.about_ms)}{worst}."
 
 
 def _as_delay(why: r.WaitWorth | r.NotWorthWaiting, say: Say) -> str:
-    """The burst's price as time in the queue. The policy's longest wait or a deadline may limit it."""
+    """How long the burst's price is worth waiting. The policy's longest wait or a deadline may limit it."""
     if not why.value_per_hour:
         return f"; delay costs nothing, and the longest wait is {duration(why.patience_ms)}"
     plain_ms = why.cost * HOUR // why.value_per_hour
     dearer = why.dearer_permille if isinstance(why, r.WaitWorth) else why.patience_ms * PERMILLE // max(1, plain_ms)
-    weighted = f", with money counted {dearer / PERMILLE:.2f} times for the month's budget" if dearer > PERMILLE else ""
+    weighted = f", and money counts {dearer / PERMILLE:.2f} times for the month's budget" if dearer > PERMILLE else ""
     worth_ms = plain_ms * max(PERMILLE, dearer) // PERMILLE
     limited = f"; it may wait {duration(why.patience_ms)}" if duration(why.patience_ms) != duration(worth_ms) else ""
-    return f", as much as {duration(worth_ms)} of delay at {say.cash(why.value_per_hour)}/h{weighted}{limited}"
+    hour = f"an hour of its delay costs {say.cash(why.value_per_hour)}"
+    return f"; {hour}{weighted}, so {duration(worth_ms)} of delay cost as much{limited}"
 
 
 def only_owned(why: r.OnlyOwned, say: Say) -> str:
@@ -152,14 +157,14 @@ def waited_longest(why: r.WaitedLongest, say: Say) -> str:
 
 
 def backfills(why: r.Backfills, _: Say) -> str:
-    start = f"the reserved start of {why.reserved_for} at {instant(why.start_at)}"
-    known = "19 of 20 such jobs do" if why.learned else "declared"
+    reserved = f"Backfills GPUs that are reserved for {why.reserved_for}"
+    ends = "19 of 20 such jobs end" if why.learned else "it says that it ends"
     how = {
-        "ends": f"ends by {instant(why.ends_by)} ({known}), before {start}",
-        "gives_way": f"it goes back to the queue when {why.reserved_for} can start, not before {instant(why.start_at)}",
-        "beside": f"{why.reserved_for}, for which these nodes are reserved, fits beside it",
+        "ends": f" at {instant(why.start_at)}: {ends} by {instant(why.ends_by)}",
+        "gives_way": f", not before {instant(why.start_at)}: it goes back to the queue when that job can start",
+        "beside": ": both fit",
     }[why.way]
-    return f"Backfills: {how}. {_free_after(why)}."
+    return f"{reserved}{how}. {_free_after(why)}."
 
 
 def gives_way(why: r.GivesWay, _: Say) -> str:
@@ -196,7 +201,7 @@ def not_worth_waiting(why: r.NotWorthWaiting, say: Say) -> str:
 
 def _why_not_owned(why: r.PatienceOver | r.NotWorthWaiting) -> str:
     if why.barred_by:
-        return f"It may not use owned GPUs: {why.barred_by}"
+        return f"It may not use owned GPUs: {as_words(why.barred_by)}"
     return f"Its start at {why.failed_at} failed" if why.failed_at else "Owned GPUs were full"
 
 
@@ -277,7 +282,11 @@ def cluster_ends(why: r.ClusterEnds, _: Say) -> str:
 
 
 def _runner_up(why: r.PatienceOver | r.NotWorthWaiting, say: Say) -> str:
-    return f"; {why.next_offer} costs {say.cash(why.next_cost)}" if why.next_offer else ""
+    if not why.next_offer:
+        return ""
+    other = f"; {why.next_offer} costs {say.cash(why.next_cost)}"
+    ruled_out = ", but a limit on money, a later end or the job's order of GPU models spoke against it"
+    return f"{other}{ruled_out}" if why.next_cost < why.cost else other
 
 
 def queue_full(why: r.QueueFull, say: Say) -> str:
@@ -543,15 +552,15 @@ def too_wide(why: r.TooWide, _: Say) -> str:
 def nothing_allowed(why: r.NothingAllowed, _: Say) -> str:
     if why.each:
         return f"Refused: no offer may run it. {_ruled_out(why)}."
-    return f"Refused: no offer may run it. {why.offer}: {why.rule}{_in(why.where)}."
+    return f"Refused: no offer may run it. {why.offer}: {as_words(why.rule)}{_in(why.where)}."
 
 
 def _ruled_out(why: r.OnlyOwned | r.NothingAllowed) -> str:
     """One rule for all offers, or the rule for each, those that keep it from most offers first."""
     if not why.each:
-        return f"{why.rule}{_in(why.where)}"
+        return f"{as_words(why.rule)}{_in(why.where)}"
     ordered = sorted(why.each, key=lambda each: -len(each.offers))
-    said = [f"{_few(each.offers)}: {each.rule}{_in(each.where)}" for each in ordered[:MOST_RULES]]
+    said = [f"{_few(each.offers)}: {as_words(each.rule)}{_in(each.where)}" for each in ordered[:MOST_RULES]]
     return "; ".join(said + ([f"{len(ordered) - MOST_RULES} more rules"] if len(ordered) > MOST_RULES else []))
 
 
@@ -563,6 +572,16 @@ def _few(names: tuple[str, ...]) -> str:
 def _in(where: str) -> str:
     """File and line of a policy's rule."""
     return f" ({where})" if where else ""
+
+
+#: A rule of the engine's own, as journals have it.
+TOO_WIDE: Final = re.compile(r"too wide: at most ([0-9]+) GPUs there")
+
+
+def as_words(rule: str) -> str:
+    """A recorded rule for people: some are short."""
+    wide = TOO_WIDE.fullmatch(rule)
+    return f"it needs more at once than the {count(int(wide[1]), 'GPU')} there" if wide else rule
 
 
 def awaits_approval(why: r.AwaitsApproval, say: Say) -> str:
@@ -602,18 +621,20 @@ def not_starting(why: r.NotStarting, _: Say) -> str:
 def start_failed(why: r.StartFailed, say: Say) -> str:
     words = {
         "full": f"No capacity for it at {why.offer}",
-        "lost": f"Lost at {why.offer} before it made progress",
-        "stopped": f"Stopped at {why.offer} before it made progress",
+        "lost": f"Lost at {why.offer}",
+        "stopped": f"Stopped at {why.offer}",
     }.get(why.cause, f"Not started at {why.offer}")
     return f"{words}{': ' + as_sentence(why.words) if why.words else '.'} {tried(why, say)}"
 
 
 def tried(why: r.StartFailed, say: Say) -> str:
     """What a failed start cost, and when the next one comes."""
-    times = f", the {_ordinal(why.failures)} failure of this kind in a row" if why.failures > 1 else ""
-    again = f" Penstock tries it there again {instant(why.retry_at)}." if 0 < why.retry_at < NEVER else ""
-    gpus = count(why.gpus, "GPU")
-    return f"The start took {duration(why.took_ms)} on {gpus} and cost {say.cash(why.cost)}{times}.{again}"
+    times = f", the {_ordinal(why.failures)} time in a row" if why.failures > 1 else ""
+    again = f" It is not tried there again before {instant(why.retry_at)}." if 0 < why.retry_at < NEVER else ""
+    took, spent = duration(why.took_ms), f"{count(why.gpus, 'GPU')} cost {say.cash(why.cost)}"
+    if why.cause in ("lost", "stopped"):
+        return f"That was {took} after its start, before it made progress{times}: {spent}.{again}"
+    return f"The start failed after {took}{times}: {spent}.{again}"
 
 
 def _ordinal(number: int) -> str:

@@ -38,6 +38,9 @@ class StoryTeller:
         self.array = array_of(job)
         self.attempts: dict[str, e.StartPromised] = {}
         self.holds: dict[str, Money] = {}
+        self.holder: dict[str, str] = {}  #: the attempt whose nodes a hold pays for
+        self.settled: dict[str, list[Money]] = {}  #: by attempt: what each of its settled holds gave back
+        self.renewed: tuple[Instant, Instant, int] = (0, 0, 0)  #: of the last line: when, until when, how many nodes
         self.spent: Money = 0
 
     def hear(self, event: Any) -> None:
@@ -56,6 +59,7 @@ class StoryTeller:
         return isinstance(event, e.JobSubmitted) and event.spec.count > 1 and event.job == self.array
 
     def _say(self, at: Instant, text: str) -> None:
+        self.renewed = (0, 0, 0)
         self.lines.append(StoryLine(at, text))
 
     def _about_job(self, event: Any) -> None:
@@ -77,6 +81,7 @@ class StoryTeller:
                 self.attempts[event.attempt] = event
                 for hold in (*(ask.hold for ask in event.nodes), *([event.hold] if event.hold else [])):
                     self.holds[hold.id] = sum(part.amount for part in hold.parts)
+                    self.holder[hold.id] = event.attempt
                 self._say(event.at, f"{went} {self.sentence(event.because)}{self._held(event)}")
             case e.ClusterPromised():
                 self._say(event.at, f"Site {event.site} gets a cluster. {self.sentence(event.because)}")
@@ -133,7 +138,7 @@ class StoryTeller:
                 site = site_of(self.attempts[event.attempt].offer)
                 self._say(event.at, f"Queued at site {site}" + (f": {words}." if words else "."))
             case e.AttemptEnded(outcome=outcome, detail=detail):
-                failed = f"Failed (application): {detail}." if detail else "Failed (application)."
+                failed = f"Failed: {as_sentence(detail)}" if detail else "Failed: its own program ended with an error."
                 self._say(event.at, "Succeeded." if outcome == "done" else failed)
             case e.AttemptStopped(kept_ms=kept):
                 self._say(event.at, f"Stopped; {duration(kept)} of work kept.")
@@ -164,8 +169,7 @@ class StoryTeller:
         match event:
             case e.LeaseRenewed(charged=charged):
                 self.spent += sum(part.amount for part in charged)
-                until = instant(event.deadline_at)
-                self._say(event.at, f"Lease renewed until {until}; {self.cash(self.spent)} charged so far.")
+                self._renewed(event.at, event.deadline_at)
             case e.RenewalDenied():
                 self._say(event.at, f"Lease not renewed. {self.sentence(event.because)}")
             case e.LeaseCalledBack():
@@ -173,11 +177,28 @@ class StoryTeller:
             case e.Settled(charged=charged, returned=returned):
                 self.spent += sum(part.amount for part in charged)
                 del self.holds[event.hold]
-                total = "so far" if self.holds else "in total"
-                self._say(
-                    event.at,
-                    f"Settled: {self.cash(self.spent)} charged {total}, {self.cash(returned)} of the hold returned.",
-                )
+                self._settled(event.at, self.holder.get(event.hold, event.hold), returned)
+
+    def _renewed(self, at: Instant, until: Instant) -> None:
+        """One line for all nodes of the job whose leases are renewed together."""
+        together = self.renewed[:2] == (at, until)
+        nodes = self.renewed[2] + 1 if together else 1
+        if together:
+            self.lines.pop()
+        leases = "Lease" if nodes == 1 else f"Leases of {nodes} nodes"
+        self._say(at, f"{leases} renewed until {instant(until)}; {self.cash(self.spent)} charged so far.")
+        self.renewed = at, until, nodes
+
+    def _settled(self, at: Instant, attempt: str, returned: Money) -> None:
+        """One line for all nodes of an attempt, once the last of them is settled."""
+        back = self.settled.setdefault(attempt, [])
+        back.append(returned)
+        if any(self.holder.get(hold, hold) == attempt for hold in self.holds):
+            return
+        del self.settled[attempt]
+        many, whose = (f" for {len(back)} nodes", "the holds") if len(back) > 1 else ("", "the hold")
+        charged = f"{self.cash(self.spent)} charged {'so far' if self.holds else 'in total'}"
+        self._say(at, f"Settled{many}: {charged}, {self.cash(sum(back))} of {whose} returned.")
 
     def cash(self, amount: Money) -> str:
         return money(amount, self.currency)

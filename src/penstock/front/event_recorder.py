@@ -72,6 +72,8 @@ class EventRecorder:
         self.story.hear(event)
         for line in self.story.lines[before:]:
             self.lines.append((reason_of(event), _is_bad(event), line))
+        if self.lines and self.story.lines[-1] is not self.lines[-1][2]:  # leases renewed together share a line
+            self.lines[-1] = (*self.lines[-1][:2], self.story.lines[-1])
         return len(self.story.lines) > before
 
     @property

@@ -12,7 +12,7 @@ from penstock.core.model.reasons import REASONS, NothingAllowed
 from penstock.core.model.reasons import Reason as CoreReason
 from penstock.core.units import MINUTE, NEVER, Instant
 from penstock.explain.event_words import words_of
-from penstock.explain.sentences import Say, sentence, stop_sentence
+from penstock.explain.sentences import Say, as_sentence, sentence, stop_sentence
 from penstock.explain.story import StoryTeller
 from penstock.formatting import duration
 from penstock.journal import codec
@@ -60,7 +60,7 @@ def says(event: Any, currency: str) -> str:
         case e.AttemptEnded(outcome="done"):
             return "Succeeded."
         case e.AttemptEnded(detail=detail):
-            return f"Failed (application){f': {detail}' if detail else ''}."
+            return f"Failed: {as_sentence(detail)}" if detail else "Failed: its own program ended with an error."
         case e.StopPromised(because=because):
             return stop_sentence(because, Say(currency))
         case e.WarmShort(offer=offer, because=NothingAllowed(rule=rule, where=where)):

@@ -29,8 +29,8 @@ def test_coming_home_and_resuming_are_called_so() -> None:
 
 def test_a_job_succeeded_or_failed() -> None:
     assert feed_entry("AttemptEnded", "Succeeded.", outcome="done") == ("done", "train", "succeeded", "")
-    failed = feed_entry("AttemptEnded", "Failed (application): exit code 1.", outcome="failed")
-    assert failed == ("no", "train", "failed", "Failed (application): exit code 1.")
+    failed = feed_entry("AttemptEnded", "Failed: exit code 1.", outcome="failed")
+    assert failed == ("no", "train", "failed", "Failed: exit code 1.")
 
 
 def test_what_concerns_no_job_stands_alone() -> None:
