@@ -426,6 +426,7 @@ def make_plane(
         teams=file.teams,
         data_teams=file.data_teams,
         queued=reader.queued,
+        queued_by=reader.queued_by,
         reserve=_reserve(options),
         turns_away=sites.turns_away,
     )

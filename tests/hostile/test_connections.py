@@ -3,6 +3,7 @@
 import re
 import socket
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -279,6 +280,35 @@ def _streams_again(plane: ControlPlane, secret: str) -> bool:
     with connect(plane) as sock:
         sock.sendall(head("GET", "/v1/events/stream", secret=secret))
         return status(sock) == 200
+
+
+def test_browsers_of_one_token_lock_nobody_out(plane: ControlPlane) -> None:
+    """Each browser of a token had fifty streams of its own: with eleven browsers, one read-only token had all the
+    connections of an address, and nobody else behind it got in.
+    """
+    viewer = plane.client(plane.token("viewer"))
+    browsers = [_browser(plane, viewer.post("/v1/logins").json()["path"]) for _ in range(11)]
+    with many(plane, 20 * len(browsers)) as socks:
+        for k, sock in enumerate(socks):
+            sock.sendall(head("GET", "/news/stream", f"Cookie: {browsers[k % len(browsers)]}"))
+        answers = Counter(status(sock) for sock in socks)
+        assert answers == {200: 200, 429: 20}
+        assert plane.client().get("/v1/status").status_code == 200
+
+
+def test_streams_of_many_tokens_give_way_to_others(plane: ControlPlane) -> None:
+    tokens = [plane.token("viewer") for _ in range(11)]
+    with many(plane, 550) as socks:
+        for k, sock in enumerate(socks):
+            sock.sendall(head("GET", "/news/stream", secret=tokens[k % len(tokens)]))
+        assert status(socks[-1]) == 200
+        assert plane.client().get("/v1/status").status_code == 200
+        assert plane.submit("true")
+
+
+def _browser(plane: ControlPlane, link: str) -> str:
+    """The cookie of a browser that comes in by this link."""
+    return plane.client("").get(link).headers["Set-Cookie"].partition(";")[0]
 
 
 def test_large_bodies_of_one_token_are_few_at_a_time(plane: ControlPlane) -> None:

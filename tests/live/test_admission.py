@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from penstock.config.teams import Team
 from penstock.core.model.types import JobSpec
 from penstock.core.units import GB
-from penstock.live.admission import BURST, Admission, NotAdmitted
+from penstock.live.admission import BURST, FULL_SECONDS, Admission, NotAdmitted
 
 VISION = Team(
     "vision", ("vision", "lab/vision-dev"), projects=("scans",), classes=("training", "experiment"), highest_priority=5
@@ -25,19 +25,22 @@ class Door:
     ) -> None:
         self.now, self.queued, self.counted = 0.0, dict[str, int](), 0
         restricted = [(name, teams) for name, teams in (data or {}).items() if teams]
-        self.admission = Admission(teams, restricted, self.count, lambda: caps, lambda: data or {}, lambda: self.now)
+        self.admission = Admission(
+            teams, restricted, self.count, lambda: caps, lambda: data or {}, lambda: self.now, queued_by=self.count
+        )
 
     def count(self, team: str) -> int:
         self.counted += 1
         return self.queued.get(team, 0)
 
-    def answer(self, spec: JobSpec, size: int = 0, trusted: bool = False) -> str:
+    def answer(self, spec: JobSpec, size: int = 0, trusted: bool = False, by: str = "") -> str:
         """ "" if it is admitted, and then it is in the queue; otherwise the reason."""
 
         async def ask() -> str:
             try:
-                with await self.admission.admitted(spec, size, trusted=trusted):
-                    self.queued[spec.team] = self.queued.get(spec.team, 0) + spec.count
+                with await self.admission.admitted(spec, size, trusted=trusted, by=by):
+                    for queue in (spec.team, by):
+                        self.queued[queue] = self.queued.get(queue, 0) + spec.count
             except NotAdmitted as error:
                 return error.reason
             return ""
@@ -126,6 +129,52 @@ def test_an_array_counts_as_its_members_and_a_full_queue_is_one_teams_trouble() 
     door.queued["speech"] = 0  # they started
     assert door.answer(JobSpec(1, team="speech", count=3)) == ""
     assert door.answer(JobSpec(1, team="speech", count=3), trusted=True) == "QueueFull"  # the bound is everybody's
+
+
+def test_a_token_that_may_name_any_team_is_bounded_whatever_teams_it_names() -> None:
+    """A member's token of all teams queued 40,000 jobs in five seconds, under 40 teams that it had made up."""
+    door = Door()
+    answers = [door.answer(JobSpec(1, team=f"made-up-{k}", count=1_000), by="token") for k in range(40)]
+    assert answers == [""] * 10 + ["QueueFull"] * 30
+    assert door.queued["made-up-3"] == 1_000
+    assert not door.admission.queues.entering  # what was refused holds no room in its team's queue
+    assert door.answer(JobSpec(1, team="made-up-11"), by="other") == ""
+    assert door.answer(JobSpec(1, team="vision")) == ""  # a token of that team
+    door.queued["token"] = 0  # they started
+    assert door.answer(JobSpec(1, team="made-up-12"), by="token") == "QueueFull"  # counted again in a moment
+    door.now += FULL_SECONDS
+    assert door.answer(JobSpec(1, team="made-up-12"), by="token") == ""
+
+
+def test_a_full_queue_of_a_token_is_counted_rarely() -> None:
+    """Its count is a walk over all queued jobs, and who is refused asks again at once."""
+    door = Door()
+    door.queued["token"] = 10_000
+    for _ in range(100):
+        assert door.answer(JobSpec(1, team="a"), by="token") == "QueueFull"
+    assert door.counted < 105  # the team's, each time, and the token's once
+
+
+def test_its_share_of_the_journal_is_one_whatever_teams_it_names() -> None:
+    door = Door()
+    most = int(Team("").journal_bytes * BURST)
+    assert door.answer(JobSpec(1, team="a"), most // 2, by="token") == ""
+    assert door.answer(JobSpec(1, team="b"), most // 2, by="token") == ""
+    assert door.answer(JobSpec(1, team="c"), by="token") == "JournalShareUsed"
+
+
+def test_a_team_that_nobody_declared_is_a_typing_error_where_teams_are_declared() -> None:
+    door = Door(VISION, caps=("team:capped", "org"))
+    door.admission.in_policy = lambda: ("audio",)
+    with pytest.raises(
+        NotAdmitted, match="There is no team visoin; write one of these as 'team': audio, capped, vision"
+    ):
+        door.admission.check(JobSpec(1, team="visoin"), by="token")
+    for team in ("vision", "audio", "capped"):
+        assert door.answer(JobSpec(1, team=team), by="token") == ""
+    assert door.answer(JobSpec(1, team="speech")) == ""  # a token of that team: an admin made it
+    assert door.answer(JobSpec(1, team="speech"), trusted=True, by="admin") == ""
+    assert Door(caps=("team:capped",)).answer(JobSpec(1, team="speech"), by="token") == ""  # nobody declared any
 
 
 def test_many_at_once_do_not_slip_past_the_count() -> None:

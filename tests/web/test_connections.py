@@ -76,6 +76,26 @@ def test_the_oldest_silent_one_of_an_address_goes_for_its_newest() -> None:
     story(run)
 
 
+def test_streams_give_way_when_nobody_waits_for_their_client() -> None:
+    """Streams were never closed for others: who opened enough of them kept everybody else of an address out, and with
+    some addresses, all.
+    """
+
+    def run() -> None:
+        door = Door(4, 2)
+        streams = [door.comes(address) for address in "aabb"]
+        for stream in streams:
+            assert stream is not None
+            door.works(stream.peer)
+            stream.peer.streams = True
+        assert door.comes("a") is not None  # the oldest of its address
+        assert [stream is not None and stream.closed for stream in streams] == [True, False, False, False]
+        assert door.comes("c") is not None  # for this one, the one of "a" that waits for its client
+        assert [stream is not None and stream.closed for stream in streams] == [True, False, False, False]
+
+    story(run)
+
+
 def test_one_that_spoke_before_goes_after_those_that_never_did_and_one_that_works_never() -> None:
     def run() -> None:
         door = Door(10, 3)

@@ -168,6 +168,9 @@ class Reader(Protocol):
     def queued(self, team: str) -> int:
         """How many jobs of the team are queued or paused."""
 
+    def queued_by(self, user: str) -> int:
+        """How many jobs of this person are queued or paused, over all teams."""
+
     def attempts(self, job: str) -> list[AttemptRow]:
         """In the order they were promised."""
 

@@ -147,6 +147,11 @@ class JournalReader:
         sums = self._all("select sum(jobs) from counts where team = ? and phase in ('waiting', 'paused')", team)
         return int(sums[0][0] or 0)
 
+    def queued_by(self, user: str) -> int:
+        """How many jobs this person has queued or paused, over all teams."""
+        sums = self._all("""select count(*) from jobs where "user" = ? and phase in ('waiting', 'paused')""", user)
+        return int(sums[0][0])
+
     def spec(self, job: str) -> JobSpec | None:
         sql = "select number, part from happened where job = ? and kind = 'JobSubmitted' order by number desc limit 1"
         place = _first(self._all(sql, job))

@@ -5,12 +5,12 @@
 
 A budget is spent only by those it is meant for: a project by the teams that list it, a team's own by its tokens and its
 namespaces. A team's queue and its share of the journal's growth are bounded, so that one team's loop harms that team
-alone.
+alone. A token that may name any team is bounded likewise, whatever teams it names.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from typing import Final, TypeVar
 
 from penstock.config.teams import Team
@@ -46,19 +46,26 @@ class Admission:
         teams: Iterable[Team],
         data_teams: Iterable[tuple[str, tuple[str, ...]]],
         queued: Callable[[str], int],
-        capped: Callable[[], Container[str]],
+        capped: Callable[[], Collection[str]],
         registered: Callable[[], Container[str]],
         now: Callable[[], float],
         classes: Callable[[], tuple[str, ...]] = lambda: (),
+        in_policy: Callable[[], tuple[str, ...]] = lambda: (),
+        queued_by: Callable[[str], int] = lambda _token: 0,
     ) -> None:
         """`queued` counts a team's queued jobs in the journal; a thread calls it, and rarely. `capped`: the scopes with
-        a cap; `registered`: the data sets. `now`: in seconds, steady. `classes`: those that the policy declares.
+        a cap; `registered`: the data sets. `now`: in seconds, steady. `classes`: those that the policy declares;
+        `in_policy`: the teams that it names. `queued_by` counts a token's queued jobs, over all teams.
         """
         self.use(teams)
         self.data_teams, self.capped, self.registered = dict(data_teams), capped, registered
-        self.classes = classes
-        self.queues = Queues(queued, now)
-        self.growth = Growth(now)
+        self.classes, self.in_policy = classes, in_policy
+        self.queues, self.growth = Queues(queued, now), Growth(now)
+        #: The same by token, of those that may name any team.
+        self.token_queues, self.token_growth = (
+            Queues(queued_by, now, "Your token", FULL_SECONDS),
+            Growth(now, "Your token"),
+        )
 
     def use(self, teams: Iterable[Team]) -> None:
         """What each may use from now on."""
@@ -68,15 +75,18 @@ class Admission:
             for project in team.projects:
                 self.owners.setdefault(project, []).append(team.name)
 
-    async def admitted(self, spec: JobSpec, size: int = 0, *, trusted: bool = False) -> "Entering":
+    async def admitted(self, spec: JobSpec, size: int = 0, *, trusted: bool = False, by: str = "") -> "Entering":
         """Submit the job within this. Raises `NotAdmitted`. `size`: of the request, in bytes; `trusted`: asked by an
-        operator, whom rules about teams do not bind.
+        operator, whom rules about teams do not bind. `by`: the token, if it may name any team.
         """
-        team = self.team(spec.team)
+        team, token = self.team(spec.team), Team(by) if by and not trusted else None
         if not trusted:
-            self._check(spec, team)
+            self.check(spec, by)
         entering = await self.queues.entered(team, spec.count)
         try:
+            if token is not None:
+                entering.also = await self.token_queues.entered(token, spec.count)
+                self.token_growth.take(token, size + ASK_BYTES * spec.count)
             self.growth.take(team, size + ASK_BYTES * spec.count)
         except NotAdmitted:
             entering.end(recorded=False)
@@ -86,9 +96,24 @@ class Admission:
     def team(self, name: str) -> Team:
         return self.teams.get(name) or Team(name)
 
-    def check(self, spec: JobSpec) -> None:
-        """Raises `NotAdmitted` if the job asks for more than its team may."""
+    def check(self, spec: JobSpec, by: str = "") -> None:
+        """Raises `NotAdmitted` if the job asks for more than its team may. `by`: the token, if it may name any team."""
+        if by:
+            self._check_known(spec.team)
         self._check(spec, self.team(spec.team))
+
+    def _check_known(self, name: str) -> None:
+        """Where teams are declared, a name that nobody declared is a typing error, or somebody who wants limits that
+        hold for nobody.
+        """
+        declared = {*self.teams, *self.in_policy()}
+        capped = {scope.removeprefix("team:") for scope in self.capped() if scope.startswith("team:")}
+        if declared and name not in declared | capped:
+            raise NotAdmitted(
+                "NoSuchTeam",
+                f"There is no team {name}; write one of these as 'team': {', '.join(sorted(declared | capped))}. An "
+                "operator adds others to 'teams' in the policy file.",
+            )
 
     def _check(self, spec: JobSpec, team: Team) -> None:
         if spec.project and not self._may_book(team, spec.project):
@@ -121,6 +146,10 @@ class Admission:
     def grow(self, name: str, asks: int = 1) -> None:
         """Raises `NotAdmitted` if the team may add no more to the journal today. For requests about jobs it has."""
         self.growth.take(self.team(name), ASK_BYTES * asks)
+
+    def grow_by(self, token: str, asks: int = 1) -> None:
+        """The same for a token that is for no team."""
+        self.token_growth.take(Team(token), ASK_BYTES * asks)
 
     def _may_book(self, team: Team, project: str) -> bool:
         """A project that no team lists is a mere name, unless it has a budget."""
@@ -161,16 +190,18 @@ class Admission:
 class Queues:
     """How many jobs each team has queued: the journal's count, and those that are being submitted now."""
 
-    def __init__(self, count: Callable[[str], int], now: Callable[[], float]) -> None:
-        self.count, self.now = count, now
+    def __init__(self, count: Callable[[str], int], now: Callable[[], float], who: str = "", rest: float = 0) -> None:
+        """`who`: in words, if not the team by its name. `rest`: seconds until a full queue is counted again."""
+        self.count, self.now, self.who, self.rest = count, now, who, rest
         self.known: dict[str, tuple[int, float]] = {}  #: team -> (jobs, as of)
         self.entering: Counter[str] = Counter()
         self.entered_so_far: dict[str, int] = {}  #: jobs that were recorded, to see what a count may have missed
 
     async def entered(self, team: Team, jobs: int) -> "Entering":
         """Take room for these jobs. Raises `NotAdmitted` if the team's queue would grow too long."""
-        queued, at = self.known.get(team.name, (team.queued_jobs, 0.0))
-        if queued + self.entering[team.name] + jobs > team.queued_jobs or self.now() - at > FRESH_SECONDS:
+        queued, at = self.known.get(team.name, (team.queued_jobs, -FRESH_SECONDS))
+        age, is_full = self.now() - at, queued + self.entering[team.name] + jobs > team.queued_jobs
+        if age > FRESH_SECONDS or (is_full and age >= self.rest):
             before = self.entered_so_far.get(team.name, 0)
             queued = await asyncio.to_thread(self.count, team.name)
             queued += max(0, self.entered_so_far.get(team.name, 0) - before)  # recorded meanwhile: counted, or not
@@ -178,8 +209,8 @@ class Queues:
         if queued + self.entering[team.name] + jobs > team.queued_jobs:
             raise NotAdmitted(
                 "QueueFull",
-                f"Team {team.name} has {queued:,} jobs in the queue, and may have {team.queued_jobs:,}; wait for some "
-                "to start, or cancel some.",
+                f"{self.who or f'Team {team.name}'} has {queued:,} jobs in the queue, and may have "
+                f"{team.queued_jobs:,}; wait for some to start, or cancel some.",
                 retry_s=FULL_SECONDS,
             )
         self.entering[team.name] += jobs  # before anything is awaited: nobody else may take the same room
@@ -191,10 +222,11 @@ class Entering:
     passes through it.
     """
 
-    __slots__ = ("jobs", "queues", "team")
+    __slots__ = ("also", "jobs", "queues", "team")
 
     def __init__(self, queues: Queues, team: str, jobs: int) -> None:
         self.queues, self.team, self.jobs = queues, team, jobs
+        self.also: Entering | None = None  #: the same jobs in another queue
 
     def __enter__(self) -> None:
         return None
@@ -211,13 +243,15 @@ class Entering:
         queues.entering[team] -= jobs
         if not queues.entering[team]:
             del queues.entering[team]
+        if self.also is not None:
+            self.also.end(recorded=recorded)
 
 
 class Growth:
     """How much each team may add to the journal: a part of a day's bytes at once, the rest over the day."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self.now = now
+    def __init__(self, now: Callable[[], float], who: str = "") -> None:
+        self.now, self.who = now, who
         self.left: dict[str, tuple[float, float]] = {}  #: team -> (bytes left, as of)
 
     def take(self, team: Team, size: int) -> None:
@@ -230,8 +264,8 @@ class Growth:
             wait = 1 + (-left) / per_second
             raise NotAdmitted(
                 "JournalShareUsed",
-                f"Team {team.name} has asked for more today than its share of the journal holds; submit fewer or "
-                f"smaller jobs, or ask for a larger 'journal_per_day'. Try again in {round(wait):,} s.",
+                f"{self.who or f'Team {team.name}'} has asked for more today than its share of the journal holds; ask "
+                f"for less, or for a larger 'journal_per_day'. Try again in {round(wait):,} s.",
                 retry_s=wait,
             )
         _keep(self.left, team.name, (left - size, now))

@@ -12,7 +12,7 @@ act and answer.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Container, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Coroutine, Iterable, Mapping
 from dataclasses import field, replace
 from time import monotonic
 from typing import Any, Final, TypeVar
@@ -96,6 +96,7 @@ class Setup:
     teams: tuple[Team, ...] = ()  # what each may use; the usual for those that are not here
     data_teams: tuple[tuple[str, tuple[str, ...]], ...] = ()  # data sets that only these teams may use
     queued: Callable[[str], int] = field(default=lambda _team: 0)  # counts a team's queued jobs, in any thread
+    queued_by: Callable[[str], int] = field(default=lambda _user: 0)  # a person's, likewise
     reserve: SpaceReserve | None = None  # of the disk that has the journal
     turns_away: Callable[[JobSpec], str] = lambda _: ""  # why a job is not taken at all; empty if it is
 
@@ -133,17 +134,20 @@ class Plane:
             look_ms=self.setup.look_ms,
         )
         self.claims.doubt = self.dispatch.doubt = self.sites.doubt
-        self._capped: Container[str] = ()  #: scopes with a cap, as of the view
+        self._capped: Collection[str] = ()  #: scopes with a cap, as of the view
         self._registered: Container[str] = ()  #: data sets, likewise
         self._classes: tuple[str, ...] = ()  #: that the policy declares, likewise
+        self._in_policy: tuple[str, ...] = ()  #: teams that the policy names, likewise
         self.admission = Admission(
             teams=self.setup.teams,
             data_teams=self.setup.data_teams,
             queued=self.setup.queued,
+            queued_by=self.setup.queued_by,
             capped=lambda: self._capped,
             registered=lambda: self._registered,
             now=monotonic,
             classes=lambda: self._classes,
+            in_policy=lambda: self._in_policy,
         )
         self.raised_caps: dict[str, RaisedCap] = {}  #: by scope: the file raises it, and nobody has accepted it
         self.number = 0  #: the journal's last row
@@ -488,6 +492,7 @@ class Plane:
         self._capped = frozenset((*state.ledger.caps, *state.ledger.rate_caps))
         self._registered = frozenset(state.data)
         self._classes = tuple([rule.name for rule in state.policy.governance.classes])
+        self._in_policy = tuple([rule.team for rule in state.policy.governance.teams])
         raised = config_facts.raised_caps(state, self.setup.opening)
         return picture(state, tuple(Alarm(*alarm) for alarm in state.alarms)), raised
 

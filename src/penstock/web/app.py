@@ -7,19 +7,20 @@ from time import monotonic, perf_counter, time
 from typing import Final
 
 from fastapi import FastAPI
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock import __version__
 from penstock.core.values import value
 from penstock.journal.journal import Reader
 from penstock.live.plane import Plane
-from penstock.web import problems
+from penstock.web import html, problems
 from penstock.web.access import Guard, check_routes
 from penstock.web.browsers import BrowserRules
 from penstock.web.denials import Denials
 from penstock.web.description import Description
 from penstock.web.fast_route import FastRoutes, MetricsSink
-from penstock.web.limits import MOST_HELD, MOST_HELD_EACH, MOST_STREAMS, BodyLimit, Buckets, Room
+from penstock.web.limits import MOST_HELD, MOST_HELD_EACH, BodyLimit, Buckets, Room, Streams
 from penstock.web.log_reads import LogReads
 from penstock.web.parsing import Parsing
 from penstock.web.routes import (
@@ -95,7 +96,7 @@ def build(
     app.state.sites = None  # takes sites files, likewise
     app.state.policies = None  # takes policy files; wiring knows the sites that they are for
     app.state.parsing, app.state.bodies = Parsing(), Room(MOST_HELD, MOST_HELD_EACH)
-    app.state.streams = Room(MOST_STREAMS * 20, MOST_STREAMS)
+    app.state.streams = Streams()
     app.state.links, app.state.rehearsal = login.Links(monotonic), rehearsal
     for quick in QUICK:
         app.include_router(quick)
@@ -119,6 +120,7 @@ def build(
     for people in (login.people, list_page.routes, pages.routes):
         app.include_router(people)
     problems.install(app)
+    app.add_exception_handler(HTTPException, html.nowhere)
     app.fast = FastRoutes(app, QUICK, metrics, BodyLimit(app, limits.body_seconds))
     app.add_middleware(BodyLimit, seconds=limits.body_seconds)
     app.add_middleware(BrowserRules)

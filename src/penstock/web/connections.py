@@ -5,8 +5,8 @@
 
 All connections together stay below the process's limit of open files, with a reserve for journal, sites and logs. When
 they are too many, of one address or at all, the newest comes in and the oldest that waits for its client goes:
-somebody who connects and says nothing, or says it slowly, keeps nobody out. A connection whose request is whole is
-never closed for another one.
+somebody who connects and says nothing, or says it slowly, keeps nobody out. If none waits, the oldest stream goes: its
+client asks again, and goes on where it was. Any other connection whose request is whole is never closed for another.
 """
 
 import asyncio
@@ -82,13 +82,14 @@ class ClientConnection(Protocol):
 class Peer:
     """One accepted socket, from before its TLS handshake until it is closed."""
 
-    __slots__ = ("address", "connection", "sock", "spoke", "starting")
+    __slots__ = ("address", "connection", "sock", "spoke", "starting", "streams")
 
     def __init__(self, address: str, sock: socket.socket) -> None:
         self.address, self.sock = address, sock
         self.connection: ClientConnection | None = None
         self.starting: asyncio.Task[None] | None = None  #: until it has a protocol
         self.spoke = False  #: it has sent a whole request before
+        self.streams = False  #: its answer does not end by itself
 
 
 class Turns:
@@ -271,16 +272,21 @@ class Connections:
 
     def _crowded(self) -> str:
         """The address with the most connections, among those with one that can be closed."""
-        waiting = {*self.silent, *self.idle}
-        return max(waiting, key=lambda address: self.peers[address], default="")
+        closable = {*self.silent, *self.idle} or {peer.address for peer in self.open if peer.streams}
+        return max(closable, key=lambda address: self.peers[address], default="")
 
     def _close_oldest(self, address: str) -> bool:
-        """Close the connection of this address that waits for its client the longest. False if there is none."""
+        """Close the connection of this address that waits for its client the longest, or its oldest stream. False if
+        there is none.
+        """
         for waiting in (self.silent, self.idle):
             if address in waiting:
                 self._close(next(iter(waiting[address])))
                 return True
-        return False
+        stream = next((peer for peer in self.open if peer.streams and peer.address == address), None)
+        if stream is not None:
+            self._close(stream)
+        return stream is not None
 
     def _close(self, peer: Peer) -> None:
         self.gone(peer)  # now: its socket takes a moment, and the next one needs its place

@@ -1,6 +1,7 @@
 """Dependencies of all routes: the plane, the journal's reader, the caller. Also converts values to JSON shapes."""
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager
 from operator import attrgetter
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
@@ -21,7 +22,8 @@ from penstock.journal.rows import AttemptRow, JobRow
 from penstock.live.plane import Plane
 from penstock.web import explain, schemas
 from penstock.web.access import Guard, Needs, own
-from penstock.web.limits import MOST_FORM_BYTES, Room, read_body, too_many_streams
+from penstock.web.connections import Peer
+from penstock.web.limits import MOST_FORM_BYTES, Streams, read_body
 from penstock.web.problems import invalid, not_found
 from penstock.web.tokens import Token
 
@@ -91,22 +93,35 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-async def _one_stream(request: HTTPConnection, caller: MayRead) -> AsyncIterator[None]:
-    """Count a request that does not end by itself, until it has ended."""
-    streams: Room = request.app.state.streams
-    with streams.take(caller.id, 1, too_many_streams):
-        yield
+async def _one_stream(request: HTTPConnection, guard: GuardHere, caller: MayRead) -> AsyncIterator[None]:
+    """Count a request that does not end by itself, until it has ended. Its connection gives way when there are too
+    many.
+    """
+    peer: Peer | None = request.scope.get("state", {}).get("peer")
+    with room_for_stream(request, guard, caller):
+        if peer is not None:
+            peer.streams = True
+        try:
+            yield
+        finally:
+            if peer is not None:
+                peer.streams = False
+
+
+def room_for_stream(request: HTTPConnection, guard: Guard, caller: Token) -> AbstractContextManager[None]:
+    streams: Streams = request.app.state.streams
+    return streams.take(caller.id, guard.tokens.line(caller)[-1].id)
 
 
 #: Declared by a route whose answer may last for days.
 OneStream: TypeAlias = Annotated[None, Depends(_one_stream)]
 
 
-async def read_shape(request: Request, shape: type[S]) -> S:
+async def read_shape(request: Request, shape: type[S], most: int = MOST_FORM_BYTES) -> S:
     """The body as a shape. Routes call it themselves: FastAPI would parse a stranger's body before it asks who sent
     it.
     """
-    raw = await read_body(request, MOST_FORM_BYTES)
+    raw = await read_body(request, most)
     try:
         return shape.model_validate_json(raw)
     except ValidationError as error:
@@ -117,6 +132,14 @@ async def read_shape(request: Request, shape: type[S]) -> S:
 def shape_of_body(shape: type[schemas.Shape]) -> dict[str, Any]:
     """The same for a route's description."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": shape.model_json_schema()}}}}
+
+
+def take_share(plane: Plane, caller: Token, asks: int = 1) -> None:
+    """Raises `NotAdmitted` if the caller's team, or the caller where that has none, may add no more to the journal."""
+    if caller.team:
+        plane.admission.grow(caller.team, asks)
+    else:
+        plane.admission.grow_by(caller.id, asks)
 
 
 def find_job(reader: Reader, caller: Token, job: str) -> JobRow:

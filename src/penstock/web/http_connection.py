@@ -117,6 +117,7 @@ class HttpConnection(SlowReader, HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope["state"]["peer"] = self.peer  # for what does not end by itself
         self.head = self.chunks = 0
         if len(self.pipeline) >= MOST_PIPELINED:
             self._refuse(429, f"At most {MOST_PIPELINED} requests may wait on a connection; read the answers first.")

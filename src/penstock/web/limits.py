@@ -20,6 +20,7 @@ FREE_BYTES: Final = 16_384  #: bodies up to this need no room
 MOST_HELD: Final = 64_000_000  #: bytes of larger bodies that are in memory at once, of all tokens
 MOST_HELD_EACH: Final = 8_000_000  #: and of one token
 MOST_STREAMS: Final = 50  #: answers of one token that do not end by themselves: events, logs, commands
+MOST_STREAMS_WITH_BROWSERS: Final = 200  #: of one token and all browsers that it has let in
 
 
 class Buckets:
@@ -96,8 +97,31 @@ def _too_many_bodies() -> Problem:
     return Problem(429, "too-many", detail, {"Retry-After": "1", "Connection": "close"})
 
 
-def too_many_streams() -> Problem:
+class Streams:
+    """Room for answers that do not end by themselves: of each token, and of each with all browsers that it has let in,
+    who would otherwise be as many clients as they like.
+    """
+
+    def __init__(self) -> None:
+        most = 20 * MOST_STREAMS
+        self.each, self.with_browsers = Room(most, MOST_STREAMS), Room(most, MOST_STREAMS_WITH_BROWSERS)
+
+    @contextmanager
+    def take(self, caller: str, first: str) -> Iterator[None]:
+        """`first`: the token that let the caller in, or the caller."""
+        with self.each.take(caller, 1, _too_many_streams), self.with_browsers.take(first, 1, _too_many_with_browsers):
+            yield
+
+
+def _too_many_streams() -> Problem:
     detail = f"This token has {MOST_STREAMS} streams open: events, logs and commands; end some of them."
+    return Problem(429, "too-many", detail, {"Retry-After": "5"})
+
+
+def _too_many_with_browsers() -> Problem:
+    detail = (
+        f"A token and its browsers have {MOST_STREAMS_WITH_BROWSERS} streams open; close pages, or make another token."
+    )
     return Problem(429, "too-many", detail, {"Retry-After": "5"})
 
 

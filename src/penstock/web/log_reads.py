@@ -33,6 +33,7 @@ class LogReads:
         read, now = (caller.id, job.id), self.now()
         if now - self.told_at.get(read, -AGAIN_SECONDS) < AGAIN_SECONDS:
             return
+        plane.admission.grow_by(caller.id)
         known = details(request)
         await plane.tell(LogRead(0, job.id, caller.id, known.digest), blobs=known.blobs)
         self.told_at.pop(read, None)

@@ -199,7 +199,7 @@ async def ask_for_cap(request: Request, plane: PlaneHere, caller: MaySubmit) -> 
         and lower_of(in_force[1], wish.per_hour) == wish.per_hour
     ):
         raise conflict(f"This would not raise the cap of {wish.scope}; ask an operator to lower it.")
-    plane.admission.grow(caller.team or "default")
+    deps.take_share(plane, caller)
     fact = CapRaiseAsked(
         at=0,
         scope=wish.scope,

@@ -18,11 +18,11 @@ from penstock.drivers.driver import Command
 from penstock.journal.journal import Reader
 from penstock.journal.rows import AttemptRow
 from penstock.kube import exec_protocol
+from penstock.live.admission import ASK_BYTES
 from penstock.live.plane import Plane
 from penstock.web import deps
 from penstock.web.deps import GuardHere, MaySubmit, PlaneHere, ReaderHere
 from penstock.web.details import details
-from penstock.web.limits import Room, too_many_streams
 from penstock.web.problems import Problem, conflict, problem_of
 from penstock.web.tokens import Token
 
@@ -52,8 +52,8 @@ async def exec_(
             422, "bad-input", f"Ask for the subprotocol {exec_protocol.PROTOCOL}; no other one is spoken here."
         )
     attempt = await run_in_threadpool(_running, reader, caller, job)
-    streams: Room = socket.app.state.streams
-    with streams.take(caller.id, 1, too_many_streams):
+    deps.take_share(plane, caller, 1 + sum(map(len, command)) // ASK_BYTES)
+    with deps.room_for_stream(socket, guard, caller):
         known = details(socket, command)
         await plane.tell(ExecStarted(0, attempt.id, caller.id, known.digest), blobs=known.blobs)
         asked = Command(tuple(command), rank, tty, (rows, columns))

@@ -90,13 +90,18 @@ async def submit(request: Request, caller: MaySubmit) -> Response:
     request.app.state.guard.tokens.demand(caller)  # a body may take long to arrive
     digest, packed = pack_work(Work(file.command, file.env, file.folder, file.image))
     spec = _as_asked_by(caller, file, plane.at, digest)
-    with await plane.admission.admitted(spec, len(raw), trusted=caller.may("operate")):
+    with await plane.admission.admitted(spec, len(raw), trusted=caller.may("operate"), by=_if_of_no_team(caller)):
         submitted = await plane.submit_packed(
             spec, packed, key=key, body=hashlib.sha256(raw).hexdigest() if key else ""
         )
     made = {"job": submitted.answer, "count": spec.count, "again": submitted.again}  # as `schemas.Submitted`
     location = (b"location", f"/v1/jobs/{submitted.answer}".encode())
     return JsonAnswer(msgspec.json.encode(made), 200 if submitted.again else 201, (location,))
+
+
+def _if_of_no_team(caller: Token) -> str:
+    """Its id: then it may name any team, and is bounded itself."""
+    return "" if caller.team else caller.id
 
 
 def _key(request: Request, caller: Token) -> str:
@@ -121,7 +126,7 @@ async def plan(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas
         )
     spec = _as_asked_by(caller, file, plane.at)
     if not caller.may("operate"):
-        plane.admission.check(spec)
+        plane.admission.check(spec, _if_of_no_team(caller))
     planned = await plane.plan(spec)
     return _plan(planned, caller, plane.view.policy.currency)
 
@@ -185,7 +190,7 @@ async def cancel(job: str, request: Request, plane: PlaneHere, reader: ReaderHer
     live = [member for member, state in by_member.items() if state not in states.ENDED]
     if not live:
         raise conflict(f"{job} has ended; there is nothing to cancel.")
-    plane.admission.grow(caller.team, len(live))
+    deps.take_share(plane, caller, len(live))
     known = details(request)
     await plane.tell(*(CancelRequested(0, member, caller.id, known.digest) for member in live), blobs=known.blobs)
     active = any(by_member[member] in states.ACTIVE for member in live)
@@ -225,7 +230,7 @@ async def retry(
     again = replace(spec, count=1, user=caller.id, origin=None, deadline_at=None)
     known, body = details(request), hashlib.sha256(f"retry {job}".encode()).hexdigest() if key else ""
     fact = JobSubmitted(0, 0, "", again, retries=job, details=known.digest)
-    with await plane.admission.admitted(again, trusted=caller.may("operate")):
+    with await plane.admission.admitted(again, trusted=caller.may("operate"), by=_if_of_no_team(caller)):
         submitted = await plane.tell(fact, blobs=known.blobs, key=key, body=body)
     response.status_code = 200 if submitted.again else 201
     return schemas.Submitted(job=submitted.answer, count=1, again=submitted.again)
@@ -244,7 +249,7 @@ async def move(request: Request, job: str, plane: PlaneHere, reader: ReaderHere,
         raise conflict(f"{job} is {deps.state_of(row)}; only a job that is starting or running can be moved.")
     if all(to.offer != offer.offer.id for site in plane.view.sites for offer in site.offers):
         raise not_found("offer", to.offer)
-    plane.admission.grow(row.team)
+    deps.take_share(plane, caller)
     known = details(request)
     recorded = await plane.tell(MoveRequested(0, job, to.offer, caller.id, known.digest), blobs=known.blobs)
     (step,) = await run_in_threadpool(reader.steps, recorded.number - 1, 1)
