@@ -2,6 +2,8 @@
 were made for the same name are one person. Routes that need a second person ask here, and login will answer here.
 """
 
+import unicodedata
+
 from penstock.journal.journal import Reader
 from penstock.web.details import name_in
 from penstock.web.tokens import MOST_DEEP, Token
@@ -12,7 +14,12 @@ def is_same_person(reader: Reader, caller: Token, other: str) -> bool:
     if not other:
         return False
     mine, theirs = _root(reader, caller.id), _root(reader, other)
-    return mine == theirs or _name(reader, mine) == _name(reader, theirs) != ""
+    return mine == theirs or _alike(_name(reader, mine)) == _alike(_name(reader, theirs)) != ""
+
+
+def _alike(name: str) -> str:
+    """The same for names that people take for the same: without what differs in case, blanks and kinds of letters."""
+    return "".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
 def _root(reader: Reader, token: str) -> str:

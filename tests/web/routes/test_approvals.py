@@ -260,6 +260,20 @@ async def test_a_job_is_approved_up_to_an_amount_that_somebody_named(tmp_path: P
 
 
 @story
+async def test_nobody_answers_for_themselves_by_a_name_that_looks_the_same(tmp_path: Path) -> None:
+    """A token for "ada  lovelace" approved what a token for "Ada Lovelace" had asked for."""
+    async with running(tmp_path, caps={"team:a": "10"}) as penstock:
+        _, member = await named(penstock, "member", "Ada Lovelace", team="a")
+        await member.post("/v1/budget/raise", json={"scope": "team:a", "per_month": 20 * MICRO})
+        answer = {"scope": "team:a", "approved": True, "per_month": 20 * MICRO}
+        for name in ("ada lovelace", " Ada  Lovelace ", "AdaLovelace", "Ａda Lovelace", "Ada\u00a0Lovelace"):
+            _, same = await named(penstock, "approver", name)
+            assert (await same.post("/v1/budget/approval", json=answer)).status_code == 403
+        _, other = await named(penstock, "approver", "Ada Byron")
+        assert (await other.post("/v1/budget/approval", json=answer)).status_code == 200
+
+
+@story
 async def test_a_period_that_is_no_month_is_an_error(tmp_path: Path) -> None:
     """`penstock budget --period October` said that there were no caps, and nothing spent."""
     async with running(tmp_path, caps={"team:a": "10"}) as penstock:

@@ -5,6 +5,7 @@ The cookie holds a read-only token that sees what its maker sees and expires wit
 """
 
 import secrets
+from collections import Counter
 from collections.abc import Callable
 from typing import Annotated, Final
 from urllib.parse import parse_qs
@@ -24,6 +25,7 @@ routes: Final = APIRouter(responses=deps.PROBLEMS)
 LINK_SECONDS: Final = 600  #: lifetime of a link
 STAY_SECONDS: Final = 7 * 86_400  #: lifetime of a browser's token
 MOST_LINKS: Final = 1_000
+MOST_LINKS_EACH: Final = 20  #: of one token; its oldest goes first
 MOST_FIELDS: Final = 10  #: of the form
 
 
@@ -36,11 +38,20 @@ class Links:
 
     def make(self, token: Token) -> str:
         """The path of a new link."""
-        while len(self.waiting) >= MOST_LINKS:
-            del self.waiting[next(iter(self.waiting))]
+        mine = [key for key, (maker, _) in self.waiting.items() if maker.id == token.id]
+        if len(mine) >= MOST_LINKS_EACH:
+            del self.waiting[mine[0]]
+        elif len(self.waiting) >= MOST_LINKS:
+            del self.waiting[self._oldest_of_most()]
         key = secrets.token_urlsafe(24)
         self.waiting[key] = token, self.now() + LINK_SECONDS
         return f"/login/{key}"
+
+    def _oldest_of_most(self) -> str:
+        """Of the token that has the most links, so that many of one push out no link of somebody else."""
+        counts = Counter(maker.id for maker, _ in self.waiting.values())
+        most = max(counts.values())
+        return next(key for key, (maker, _) in self.waiting.items() if counts[maker.id] == most)
 
     def take(self, key: str) -> Token | None:
         token, until = self.waiting.pop(key, (None, 0.0))
