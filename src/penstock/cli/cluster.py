@@ -39,9 +39,15 @@ def _row(cluster: dict[str, Any], currency: str) -> list[object]:
     return [
         cluster["site"], cluster["cluster"], cluster["state"], ", ".join(cluster["used_by"]),
         moment(asked) if asked else "", moment(ends) if ends else "", cluster["budget"],
-        money(cluster["price_per_hour"], currency), money(cluster["spent"], currency),
-        money(cluster["spent"] + cluster["held"], currency),
+        money(cluster["price_per_hour"], currency), *_paid(cluster, currency),
     ]  # fmt: skip
+
+
+def _paid(cluster: dict[str, Any], currency: str) -> tuple[str, str]:
+    """Spent, and at most; a team whose budget does not pay for it sees neither."""
+    if cluster["spent"] is None:
+        return "-", "-"
+    return money(cluster["spent"], currency), money(cluster["spent"] + cluster["held"], currency)
 
 
 def _more(cluster: dict[str, Any]) -> list[object]:

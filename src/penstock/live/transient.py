@@ -25,8 +25,8 @@ class ClusterOfSite:
     unused_since: Instant | None = None
     idle_ms: Millis = 0
     closed_until: Instant | None = None  # its provider refused; not asked again before
-    spent: Money = 0
-    held: Money = 0
+    spent: Money | None = 0  # None: not for whoever asks
+    held: Money | None = 0
     soft: bool = False  # nobody ends it if Penstock dies
     because: Reason | None = None  # why it was asked for; without one, why there is no money for it
 

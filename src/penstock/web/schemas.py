@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from penstock.journal.states import AttemptState, JobState
+from penstock.web.patterns import ONE_LINE, SCOPE, TEAM
 
 Money: TypeAlias = Annotated[
     int, Field(description="Micro-units of the currency: 1500000 is 1.50.", examples=[1_500_000])
@@ -283,17 +284,17 @@ class TransientClusterShape(Shape):
     site: str
     cluster: str = Field(description="Its id; empty: the site has none now.")
     state: str = Field(description="none, starting, up, draining or ending.")
-    budget: str = Field(description="The scope that pays for it.")
+    budget: str = Field(description="The scope that pays for it; empty: not the caller's.")
     price_per_hour: Money
-    used_by: list[str] = Field(description="Attempts that run there or wait for it.")
+    used_by: list[str] = Field(description="Attempts that run there or wait for it; a team sees its own.")
     asked_at: At | None
     deadline_at: At | None = Field(description="It ends by itself then, unless its lease is renewed.")
     wanted_until: At | None = Field(description="By a person.")
     unused_since: At | None
     idle_ms: int = Field(description="How long it stays when nothing uses it.")
     closed_until: At | None = Field(description="Its provider refused; it is not asked again before.")
-    spent: Money
-    held: Money
+    spent: Money | None = Field(description="null: the caller's budget does not pay for it.")
+    held: Money | None
     soft: bool = Field(description="Nobody ends it if Penstock dies.")
     because: Reason | None = Field(description="Why it was asked for; where there is none, why there is no money.")
 
@@ -406,7 +407,7 @@ class Costs(Shape):
 class Cap(Shape):
     """Both null takes the cap away."""
 
-    scope: str = Field(pattern=r"^(org|(team|project):[A-Za-z0-9][A-Za-z0-9._-]{0,62})$", examples=["team:vision"])
+    scope: str = Field(pattern=SCOPE, examples=["team:vision"])
     per_month: int | None = Field(default=None, ge=0, le=10**18, examples=[5_000_000_000])
     per_hour: int | None = Field(default=None, ge=0, le=10**18)
 
@@ -414,7 +415,7 @@ class Cap(Shape):
 class CapRequest(Cap):
     """A higher cap for one's own team."""
 
-    reason: str = Field(default="", max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")
+    reason: str = Field(default="", max_length=500, pattern=ONE_LINE)
 
 
 class CheaperWay(Shape):
@@ -475,7 +476,7 @@ class Approvals(Shape):
 
 class Answer(Shape):
     approved: bool
-    reason: str = Field(default="", max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$", examples=["for the paper"])
+    reason: str = Field(default="", max_length=500, pattern=ONE_LINE, examples=["for the paper"])
     amount: int | None = Field(
         default=None,
         ge=0,
@@ -485,9 +486,9 @@ class Answer(Shape):
 
 
 class CapAnswer(Shape):
-    scope: str = Field(pattern=r"^(org|(team|project):[A-Za-z0-9][A-Za-z0-9._-]{0,62})$", examples=["team:vision"])
+    scope: str = Field(pattern=SCOPE, examples=["team:vision"])
     approved: bool
-    reason: str = Field(default="", max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")
+    reason: str = Field(default="", max_length=500, pattern=ONE_LINE)
     per_month: int | None = Field(
         default=None, ge=0, le=10**18, description="To approve: the cap as the request shows it. Another one is a 409."
     )
@@ -496,8 +497,8 @@ class CapAnswer(Shape):
 
 class PolicyText(Shape):
     text: str = Field(max_length=1 << 20, description="A policy file, as YAML.")
-    name: str = Field(default="policy", max_length=300, pattern=r"^[^\x00-\x1f\x7f]*$", description="Named in errors.")
-    reason: str = Field(default="", max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")
+    name: str = Field(default="policy", max_length=300, pattern=ONE_LINE, description="Named in errors.")
+    reason: str = Field(default="", max_length=500, pattern=ONE_LINE)
     yes: bool = Field(default=False, description="Also if running jobs would not be allowed where they are.")
 
 
@@ -519,10 +520,8 @@ class PolicyApplied(Shape):
 
 class SitesText(Shape):
     text: str = Field(max_length=1 << 20, description="A sites file, as YAML.")
-    name: str = Field(
-        default="sites file", max_length=300, pattern=r"^[^\x00-\x1f\x7f]*$", description="Named in errors."
-    )
-    reason: str = Field(default="", max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")
+    name: str = Field(default="sites file", max_length=300, pattern=ONE_LINE, description="Named in errors.")
+    reason: str = Field(default="", max_length=500, pattern=ONE_LINE)
     yes: bool = Field(default=False, description="Also if running jobs would not be allowed where they are.")
 
 
@@ -625,11 +624,9 @@ class Done(Shape):
 
 class TokenAsk(Shape):
     role: Literal["admin", "operator", "approver", "member", "viewer"] = "member"
-    team: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,62})?$", examples=["vision"])
+    team: str = Field(default="", pattern=TEAM, examples=["vision"])
     days: int = Field(default=0, ge=0, le=3650, description="0: until it is revoked.")
-    name: str = Field(
-        default="", max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$", description="Whom it is for; it can be erased."
-    )
+    name: str = Field(default="", max_length=200, pattern=ONE_LINE, description="Whom it is for; it can be erased.")
 
 
 class Token(Shape):

@@ -8,8 +8,28 @@ import pytest
 
 from penstock.cli.main import main
 from penstock.core.model.types import NodeShape, Offer, Site
+from penstock.web.routes.clusters import _seen_by
 from tests.awaiting import story
+from tests.stories.kit import cap, given, submitted
+from tests.stories.test_transient import burst
 from tests.web.kit import running
+
+
+def test_a_team_sees_its_own_attempts_in_a_cluster_and_money_only_of_its_own_budget() -> None:
+    """Every team saw the attempts of all others there, and what the cluster's budget had spent."""
+    penstock = given(burst(), cap("team:platform", "500"))
+    for job, team in (("a", "vision"), ("b", "speech")):
+        penstock.hears(submitted(job, run="1h", team=team), at="09:00")
+    (whole,) = _seen_by("", penstock.engine.state)
+    assert whole.used_by == ("a.1", "b.1")
+    assert whole.held
+    for team, attempts in (("vision", ("a.1",)), ("speech", ("b.1",)), ("audio", ())):
+        (seen,) = _seen_by(team, penstock.engine.state)
+        assert (seen.used_by, seen.budget, seen.spent, seen.held, seen.because) == (attempts, "", None, None, None)
+        assert (seen.site, seen.cluster, seen.state) == (whole.site, whole.cluster, whole.state)
+    (own,) = _seen_by("platform", penstock.engine.state)
+    assert (own.used_by, own.budget, own.held) == ((), "team:platform", whole.held)
+
 
 ALWAYS_THERE = Site("cloud", (Offer("cloud/nodes", "cloud", "on_demand", (NodeShape(2, 1, list_per_hour=1_000_000),)),))
 

@@ -40,6 +40,12 @@ async def test_a_file_is_applied_listed_shown_and_rolled_back(tmp_path: Path) ->
         assert (await apply(penstock, NO_CLOUD)).json()["says"] == "Nothing changes: revision 3 says the same."
         rows = await history(penstock)
         assert [(row["revision"], row["reason"]) for row in rows] == [(3, "audit week"), (2, "begin"), (1, "")]
+        theirs = (await penstock.team("a").get("/v1/policy/history")).json()["revisions"]
+        assert [(row["revision"], row["by"], row["reason"]) for row in theirs] == [
+            (3, "", ""),
+            (2, "", ""),
+            (1, "", ""),
+        ]
         assert (await penstock.admin.get("/v1/policy/revisions/2")).json()["text"] == OPEN
         assert (await penstock.admin.get("/v1/policy/revisions/0")).json()["text"] == NO_CLOUD
         assert (await penstock.admin.get("/v1/policy/revisions/9")).status_code == 404

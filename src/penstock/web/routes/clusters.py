@@ -1,9 +1,11 @@
 """Routes about transient clusters: which there are, and a person's wish to have one up or to send it away."""
 
+from dataclasses import replace
 from typing import Final
 
 from fastapi import APIRouter, Request
 
+from penstock.core.fold.state import State
 from penstock.core.model.events import ClusterAsked, ClusterDismissed
 from penstock.core.units import HOUR
 from penstock.live.plane import Plane
@@ -18,11 +20,23 @@ routes: Final = APIRouter(prefix="/v1", tags=["places"], responses=deps.PROBLEMS
 
 
 @routes.get("/clusters", summary="Clusters that come and go: which are up, for whom, until when, at what cost")
-async def clusters(plane: PlaneHere, caller: MayRead) -> schemas.TransientClusters:  # noqa: ARG001 - the permission
-    listed = await plane.consider(lambda state, _: transient_clusters(state))
+async def clusters(plane: PlaneHere, caller: MayRead) -> schemas.TransientClusters:
+    """A team sees its own attempts there, and money only where its own budget pays."""
+    listed = await plane.consider(lambda state, _: _seen_by(caller.team, state))
     currency = plane.view.policy.currency
     shapes = [_shape(cluster, currency) for cluster in listed]
     return schemas.TransientClusters(at=plane.view.at, currency=currency, clusters=shapes)
+
+
+def _seen_by(team: str, state: State) -> list[ClusterOfSite]:
+    listed = list(transient_clusters(state))
+    return [_part_of(team, cluster, state) for cluster in listed] if team else listed
+
+
+def _part_of(team: str, cluster: ClusterOfSite, state: State) -> ClusterOfSite:
+    jobs = {name: attempt.job.spec.team for name in cluster.used_by if (attempt := state.attempts.get(name))}
+    own = replace(cluster, used_by=tuple(name for name, owner in jobs.items() if owner == team))
+    return own if cluster.budget == f"team:{team}" else replace(own, budget="", spent=None, held=None, because=None)
 
 
 def _shape(cluster: ClusterOfSite, currency: str) -> schemas.TransientClusterShape:

@@ -54,8 +54,12 @@ async def apply(request: Request, caller: MayOperate) -> schemas.PolicyApplied:
 
 
 @routes.get("/policy/history", summary="The policies that were in force, newest first")
-def history(reader: ReaderHere, caller: MayRead) -> schemas.PolicyHistory:  # noqa: ARG001 - declares the permission
-    return schemas.PolicyHistory(revisions=[_revision(reader, event) for event in revisions(reader)])
+def history(reader: ReaderHere, caller: MayRead) -> schemas.PolicyHistory:
+    """A team sees when which revision came; who applied it, and why, may be about other teams."""
+    shapes = [_revision(reader, event) for event in revisions(reader)]
+    if caller.team:
+        shapes = [shape.model_copy(update={"by": "", "reason": ""}) for shape in shapes]
+    return schemas.PolicyHistory(revisions=shapes)
 
 
 @routes.get("/policy/revisions/{revision}", summary="One revision, with its file's text")

@@ -9,6 +9,7 @@ from penstock.live.view import OfferView
 from penstock.web import deps, schemas
 from penstock.web.deps import MayOperate, MayRead, PlaneHere
 from penstock.web.details import details
+from penstock.web.limits import MOST_BYTES, room_for_body
 from penstock.web.problems import conflict
 
 routes: Final = APIRouter(prefix="/v1", tags=["places"], responses=deps.PROBLEMS)
@@ -29,10 +30,12 @@ async def apply_sites(request: Request, caller: MayOperate) -> schemas.SitesAppl
     """All of it or nothing. If running jobs would be stranded, nothing is done unless `yes`; what runs stays until it
     ends. A raised cap waits for approval.
     """
-    text, known = await deps.read_shape(request, schemas.SitesText), details(request)
     changes: SiteChanges | None = request.app.state.sites
     if changes is None:
         raise conflict("This Penstock takes no sites file.")
+    with room_for_body(request, caller.id):
+        text, known = await deps.read_shape(request, schemas.SitesText, MOST_BYTES), details(request)
+    request.app.state.guard.tokens.demand(caller)  # a body may take long to arrive
     done = await changes.apply(
         text.text.encode(),
         text.name,
