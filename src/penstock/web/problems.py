@@ -19,8 +19,10 @@ from penstock.drivers.driver import NoCapacity, Refused, Unreachable, Unstartabl
 from penstock.journal.journal import Unwritable
 from penstock.live.admission import NotAdmitted
 from penstock.live.plane import KeyReused, NotReady, Quarantined
+from penstock.web.patterns import MEANINGS
 
 MEDIA_TYPE: Final = "application/problem+json"
+JOBS: Final = "/v1/jobs/"
 LONGEST_PLACE: Final = 100  #: characters of a key that an answer repeats
 BUG: Final = "bug"  #: the kind of whatever we did not expect
 RETRY_SECONDS: Final = "5"  #: Retry-After while the journal or a site is unavailable
@@ -63,6 +65,14 @@ def not_found(kind: str, name: str) -> Problem:
     return Problem(404, "not-found", f"There is no {kind} {name!r}, or you may not see it; check the name.")
 
 
+def no_route(path: str) -> Problem:
+    """The answer where no route is. A job's id with a slash, as one types it for a namespace, leads there, too."""
+    if path.startswith(JOBS) and not path.endswith("/"):
+        job, _, last = path.removeprefix(JOBS).rpartition("/")
+        return not_found("job", (job or last)[:LONGEST_PLACE])
+    return Problem(404, "not-found", f"There is nothing at {path[:LONGEST_PLACE]!r}; the API is in /v1/openapi.json.")
+
+
 def cut_off() -> Problem:
     """Nobody reads it: the client is gone."""
     return Problem(400, "cut-off", "The connection ended before the answer; send it again.")
@@ -75,7 +85,6 @@ def conflict(detail: str) -> Problem:
 def install(app: FastAPI) -> None:
     """Register a handler for every exception that a route may raise."""
     app.add_exception_handler(Problem, _answer)
-    app.add_exception_handler(HTTPException, _answer)
     app.add_exception_handler(RequestValidationError, _answer)
     app.add_exception_handler(WebSocketRequestValidationError, _answer)
     app.add_exception_handler(Exception, _answer)
@@ -115,7 +124,7 @@ def problem_of(error: Exception) -> Problem:
         case RequestValidationError() | WebSocketRequestValidationError():
             return invalid(error.errors())
         case HTTPException(status_code=404):
-            return Problem(404, "not-found", "There is nothing at this address; /v1/openapi.json lists what there is.")
+            return Problem(404, "not-found", "There is nothing at this address; check it.")
         case HTTPException(status_code=405, headers=headers):
             return Problem(405, "wrong-method", "This address does not support that method; see Allow.", headers)
         case HTTPException(status_code=status, detail=detail, headers=headers):
@@ -149,4 +158,5 @@ def invalid(errors: Sequence[Any]) -> Problem:
     """The first error with its location: `query.limit: Input should be at most 200`."""
     first = errors[0]
     place = ".".join(str(part)[:LONGEST_PLACE] for part in first["loc"])
-    return Problem(422, "bad-input", f"{place}: {first['msg']}.")
+    pattern = first.get("ctx", {}).get("pattern", "")
+    return Problem(422, "bad-input", f"{place}: {MEANINGS.get(pattern, first['msg'])}.")

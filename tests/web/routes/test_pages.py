@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx2
 
 from penstock.web.access import COOKIE
-from penstock.web.routes.login import LINK_SECONDS, Links
+from penstock.web.routes.login import LINK_SECONDS, MOST_LINKS, MOST_LINKS_EACH, Links
 from penstock.web.tokens import Token
 from tests.awaiting import story
 from tests.web.kit import WAITS, Penstock, python, running
@@ -50,6 +50,41 @@ async def test_a_link_lets_one_browser_in_once(tmp_path: Path) -> None:
         again = await penstock.client("").get(link, headers=PAGE)
         assert again.status_code == 410
         assert "set-cookie" not in again.headers
+
+
+def test_many_links_of_one_token_push_out_its_own_only() -> None:
+    """1,300 links of one viewer pushed out everybody's: nobody else could sign in."""
+    links = Links(lambda: 0.0)
+    ours = links.make(Token("ada", "d", "admin")).rpartition("/")[2]
+    theirs = [links.make(Token("viewer", "d", "viewer")).rpartition("/")[2] for _ in range(1_300)]
+    assert len(links.waiting) == 1 + MOST_LINKS_EACH
+    for k in range(MOST_LINKS):
+        links.make(Token(f"viewer-{k % 60}", "d", "viewer"))
+    assert len(links.waiting) == MOST_LINKS
+    assert links.take(theirs[0]) is None
+    assert links.take(ours) is not None
+
+
+@story
+async def test_what_is_typed_into_the_address_bar_is_answered_for_people(tmp_path: Path) -> None:
+    """`/jobs?show=foo` showed a sign-in form and pydantic's words to somebody who was signed in, `/cost` raw JSON."""
+    async with running(tmp_path) as penstock:
+        client = await browser(penstock)
+        await penstock.submits(name="train-me")
+        listed = await client.get("/jobs?show=foo", headers=PAGE)
+        assert (listed.status_code, "train-me" in listed.text) == (200, True)
+        nowhere = await client.get("/cost", headers=PAGE)
+        assert (nowhere.status_code, nowhere.headers["content-type"]) == (404, "text/html; charset=utf-8")
+        assert "There is nothing at &#39;/cost&#39;" in nowhere.text
+        wrong = await client.get("/jobs?after=x", headers=PAGE)
+        assert wrong.status_code == 422
+        for page in (nowhere, wrong):
+            assert 'type="password"' not in page.text
+        assert (await client.post("/login", data={"token": "x"}, headers=PAGE)).text.count('type="password"') == 1
+        api = await penstock.admin.get("/v1/cost", headers=PAGE)
+        assert api.headers["content-type"] == "application/problem+json"
+        job = await penstock.admin.get("/v1/jobs/vision/b4/why")
+        assert job.json()["detail"] == "There is no job 'vision/b4', or you may not see it; check the name."
 
 
 def test_a_link_waits_ten_minutes_and_no_longer() -> None:
@@ -194,4 +229,3 @@ async def test_every_job_can_be_found_on_the_list_and_only_by_its_own_team(tmp_p
         assert ("later-59" in waits, first in waits) == (True, False)
         other = await browser(penstock, penstock.team("b"))
         assert "No jobs." in (await other.get("/jobs", headers=PAGE)).text
-        assert (await client.get("/jobs", params={"show": "nothing"}, headers=PAGE)).status_code == 422

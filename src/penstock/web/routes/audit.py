@@ -12,8 +12,8 @@ from penstock.journal.journal import Reader
 from penstock.web import deps, schemas
 from penstock.web.deps import GuardHere, MayAudit, PlaneHere, ReaderHere
 from penstock.web.details import details, read
+from penstock.web.patterns import EVENT_ID
 from penstock.web.routes.control import names_of
-from penstock.web.routes.stream import EVENT_ID
 
 routes: Final = APIRouter(prefix="/v1", tags=["audit"], responses=deps.PROBLEMS)
 PAGE: Final = 500  #: rows read at once

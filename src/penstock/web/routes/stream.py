@@ -18,13 +18,13 @@ from penstock.journal.journal import Reader, Row
 from penstock.live.plane import Plane
 from penstock.web import deps, explain, schemas
 from penstock.web.deps import GuardHere, MayRead, OneStream, PlaneHere, ReaderHere
+from penstock.web.patterns import EVENT_ID
 from penstock.web.problems import Problem
 from penstock.web.streaming import EventStream, ServerEvent
 from penstock.web.tokens import Token
 
 routes: Final = APIRouter(prefix="/v1", tags=["events"], responses=deps.PROBLEMS)
 STEPS: Final = 200  #: read at once
-EVENT_ID: Final = r"^[0-9]{1,15}(\.[0-9]{1,9})?$"
 
 
 @routes.get("/events", summary="What just happened, newest first")
