@@ -6,11 +6,13 @@ machine that has apt; otherwise its tests are skipped.
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
@@ -38,6 +40,22 @@ class Server:
 
     def stop(self) -> None:
         self._run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-m", "immediate", "stop")
+
+    def processes(self) -> list[int]:
+        """The server's own, and all that it has begun: the first is their parent."""
+        parent = int((self.folder / "data" / "postmaster.pid").read_text().split("\n", 1)[0])
+        return [parent, *(pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _parent(pid) == parent)]
+
+    def signal(self, number: signal.Signals) -> None:
+        """To all of them, its parent first, so that it begins no other."""
+        for pid in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def dies(self) -> None:
+        """As its machine does: at once, and nothing is flushed."""
+        self.signal(signal.SIGKILL)
+        (self.folder / "data" / "postmaster.pid").unlink()
 
     @property
     def runs(self) -> bool:
@@ -68,6 +86,37 @@ class Server:
             raise RuntimeError(f"{program}: {done.stdout}")
 
 
+class Standby(Server):
+    """A streaming standby of that server."""
+
+    def __init__(self, primary: Server, folder: Path) -> None:
+        self.programs, self.folder, self.port = primary.programs, folder, free_port()
+        self.databases = 0
+        self._own(folder)
+        source = ("-h", "127.0.0.1", "-p", str(primary.port), "-U", "penstock")
+        self._run("pg_basebackup", "-D", str(folder / "data"), *source, "-R", "-X", "stream", "-c", "fast", "--no-sync")
+
+    def stop_receiving(self) -> None:
+        """From now on it falls behind: what it has not received by then, it never gets."""
+        with psycopg.connect(self.address("postgres"), autocommit=True) as db:
+            db.execute("alter system set primary_conninfo = ''")
+            db.execute("select pg_reload_conf()")
+            until = time.monotonic() + 30
+            while db.execute("select 1 from pg_stat_wal_receiver").fetchall():
+                assert time.monotonic() < until, "it still receives"
+                time.sleep(0.01)
+
+    def promote(self) -> None:
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-w", "promote")
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
 @contextmanager
 def server() -> Iterator[Server]:
     """A running one; a skip where there is none to be had."""
@@ -95,7 +144,7 @@ def found_or_skip() -> Path:
 def found() -> Path | None:
     """On the PATH, or where packages put it. With PENSTOCK_TEST_BARE=1 on the PATH only: it hides what it can there."""
     on_path = shutil.which("initdb")
-    places = [Path(on_path).parent] if on_path else []
+    places = [Path(on_path).resolve().parent, Path(on_path).parent] if on_path else []
     usual = () if os.environ.get("PENSTOCK_TEST_BARE") == "1" else PLACES
     places += [path for place in usual for path in sorted(Path("/").glob(place.lstrip("/")), reverse=True)]
     return next((path for path in places if (path / "initdb").exists() and (path / "pg_ctl").exists()), None)

@@ -23,6 +23,7 @@ from penstock.core.model.events import PolicySet
 from penstock.core.values import value
 from penstock.drivers.driver import Refused
 from penstock.drivers.local import isolation, limits
+from penstock.journal.head_memory import FILE, HeadMemory
 from penstock.journal.journal import Fenced, Held, Journal, Reader, Unwritable
 from penstock.journal.open import is_postgres, open_journal, open_reader, reachable
 from penstock.live.clock import Clock, ClockMemory, clock_at
@@ -133,6 +134,8 @@ async def running(
         ):
             try:
                 await _begin(plane)
+                if plane.durability.has_failover:
+                    _say([plane.durability.says])
                 secret = await _record_tokens(guard.tokens, reader, options.home, older)
                 async with _working(options, parts, reader):
                     yield plane, lambda: str(app.state.links.make(guard.tokens.find(secret)))
@@ -210,7 +213,9 @@ async def _assemble(options: Options, read: _Files, journal: Journal, reader: Re
         app=app,
         policies=policies,
         changes=changes,
-        anchoring=Anchoring(options.anchors, journal, lambda: plane.claims.head, clock.now, plane.alarms.set),
+        anchoring=Anchoring(
+            options.anchors, journal, journal.answered, clock.now, plane.alarms.set, lambda: plane.lost
+        ),
     )
 
 
@@ -237,7 +242,7 @@ def _open_journal(home: Path, where: str) -> Journal:
         for ending in ("", "-wal", "-shm", "-lock"):
             close_file(Path(where + ending))
     with reachable():
-        return open_journal(where, key=secret_key(home / "journal.key"))
+        return open_journal(where, key=secret_key(home / "journal.key"), memory=HeadMemory(home / FILE))
 
 
 @contextlib.asynccontextmanager

@@ -6,7 +6,7 @@ from hashlib import sha256
 from penstock.core.engine import VERSION, Step
 from penstock.core.units import Instant
 from penstock.journal import codec
-from penstock.journal.journal import Fenced, Held, KeptClaim, KeptClaims, Row, Unwritable
+from penstock.journal.journal import Durability, Fenced, Held, KeptClaim, KeptClaims, Missing, Row, Unwritable
 from penstock.journal.schema import Changes
 
 
@@ -37,6 +37,18 @@ class MemoryJournal:
         self.until = at + lease_ms
         self.kept.update({kept.site: kept for kept in claims})
         return self.head
+
+    def answered(self) -> str:
+        return self.head
+
+    def silent_s(self) -> float:
+        return 0.0
+
+    def missing(self) -> Missing:
+        return Missing(0, "")
+
+    def durability(self) -> Durability:
+        return Durability("Nothing is durable here.")
 
     def place(self) -> str:
         return self.where

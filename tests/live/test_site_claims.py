@@ -55,6 +55,7 @@ async def started(journal: MemoryJournal, **stores: MemoryClaim) -> SiteClaims:
     drivers: Any = {name: Site(store) for name, store in stores.items()}
     claims = SiteClaims(sequencer, drivers, "here", think)
     await claims.begin()
+    await claims.settle()
     return claims
 
 

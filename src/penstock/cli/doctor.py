@@ -26,11 +26,12 @@ class Check:
     name: str
     ok: bool
     says: str
+    warns: bool = False  # it works, and a person should know what it does not do
 
     @property
     def mark(self) -> str:
         """A job's own trouble is shown, and is no fault of the installation."""
-        return "BAD" if not self.ok else "!! " if self.name == JOB else "ok "
+        return "BAD" if not self.ok else "!! " if self.warns or self.name == JOB else "ok "
 
 
 @click.command("doctor")
@@ -118,6 +119,8 @@ def _server(url: str | None) -> Iterator[Check]:
     yield Check(
         "running", not status["paused"], "paused; resume: penstock resume" if status["paused"] else "not paused"
     )
+    if status.get("durability"):  # an older version does not say
+        yield Check("journal", True, status["durability"], warns=status["failover_loses"])
     for site in client.get("/v1/sites")["sites"]:
         answers = site["reachable"] and not site.get("says")
         why = f": {site['says']}" if site.get("says") else ""

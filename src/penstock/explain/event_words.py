@@ -122,6 +122,9 @@ EVENTS: Final[dict[type, EventWords]] = {
     e.TokenIssued: EventWords("operators", "Token {event.token} was made."),
     e.TokenRevoked: EventWords("operators", "Token {event.token} was revoked."),
     e.LeaveRequested: EventWords("operators", "A person asked that {event.site} gets its Jobs back."),
+    e.JournalRestored: EventWords(
+        "operators", "A person let the journal go on from step {event.step} without what may have followed it.", "alarm"
+    ),
     e.DetailsErased: EventWords("operators", "The name, addresses and words recorded about {event.who} were erased."),
     e.ClockJumped: EventWords("operators", "The clock of this machine jumped."),
     e.EventQuarantined: EventWords(

@@ -100,6 +100,11 @@ def _issued(event: e.TokenIssued, _: str) -> Deed:
     return did, event.token, event.made_by, f"{event.role} of {event.team}" if event.team else event.role
 
 
+def _restored(event: e.JournalRestored, _: str) -> Deed:
+    before = f"step {event.step + event.missing}" if event.missing else ""
+    return "restore", "journal", before, f"step {event.step}"
+
+
 TOLD: Final[Mapping[type, Callable[[Any, str], Deed | None]]] = {
     e.JobSubmitted: _retry,
     e.CancelRequested: lambda event, _: ("cancel", event.job, event.before, ""),
@@ -120,13 +125,14 @@ TOLD: Final[Mapping[type, Callable[[Any, str], Deed | None]]] = {
     e.LogRead: lambda event, _: ("log read", event.job, "", ""),
     e.ExecStarted: lambda event, _: ("exec", event.attempt, "", ""),
     e.LeaveRequested: lambda event, _: ("leave", event.site, "", ""),
+    e.JournalRestored: _restored,
     e.DetailsErased: lambda event, _: ("erase", event.who, "", ""),
 }
 #: All that `AuditRow.did` may say.
 DID: Final = (
     "cancel", "suspend", "resume job", "move", "retry", "approve", "deny", "policy", "site", "cap", "cap asked",
     "cap approved", "cap denied", "pause", "resume", "token made", "token revoked", "login", "log read", "exec",
-    "leave", "erase",
+    "leave", "erase", "restore",
 )  # fmt: skip
 
 

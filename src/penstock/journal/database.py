@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
 from penstock.journal.hash_chain import COLUMNS, GENESIS, Stored
+from penstock.journal.journal import Durability
 from penstock.journal.schema import INDICES, TABLES, Table
 
 #: Rows per fetch when a whole journal is read.
@@ -44,6 +45,9 @@ class Database(Protocol):
     def lock(self) -> bool:
         """Take the exclusive writer lock until this process ends. False if another process has it."""
 
+    def durability(self) -> Durability:
+        """What a failover, or the loss of a disk, can lose."""
+
     def forget(self) -> None:
         """Overwrite deleted data as far as the database can."""
 
@@ -73,7 +77,9 @@ LIVE: Final = (
     """create table if not exists claims (
         site text primary key, incarnation text not null, before text not null, place text not null
     )""",
+    # A person's word that this journal goes on though others know more of it; then the same, used up and kept.
     "create table if not exists restores (at bigint not null, head bigint not null)",
+    "create table if not exists restored (at bigint not null, head bigint not null)",
 )
 #: Older versions kept idempotency keys for ever, without a time. Those get another day.
 MOVED: Final = (

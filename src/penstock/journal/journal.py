@@ -34,6 +34,12 @@ class Unwritable(Exception):
     """Disk full, read-only, or no database. Nothing was written; a retry may work."""
 
 
+class LostSteps(Unwritable):
+    """The database does not have steps that this process or its home folder was answered: a standby that was behind
+    took its place, or an older copy. A retry works if the right one is back, or once a person lets this one go on.
+    """
+
+
 @value
 class Row:
     number: int
@@ -52,6 +58,23 @@ class KeptClaim:
     incarnation: str
     before: str
     place: str  # of the journal that was told so
+
+
+@value
+class Durability:
+    """What is lost if the database's machine is, as far as its server says."""
+
+    says: str = ""  # a sentence; empty: nobody has asked yet
+    has_failover: bool = False  # a server, which others may take over from
+    loses: bool = False  # what was accepted in the last moments may be lost then
+
+
+@value
+class Missing:
+    """Steps that a journal no longer has, which a person let go on without them."""
+
+    steps: int  # how many, as far as we know; 0: not known
+    says: str  # what was in them, as far as we know
 
 
 @value
@@ -79,8 +102,22 @@ class Journal(Protocol):
 
     def renew(self, epoch: int, at: Instant, lease_ms: int, claims: Sequence[KeptClaim] = ()) -> str:
         """Renew the lease, and keep these claims in the same commit. Returns the head: number and hash of the last
-        step. Raises `Fenced` if another writer took over.
+        step. Raises `Fenced` if another writer took over, and `LostSteps`.
         """
+
+    def answered(self) -> str:
+        """The newest head that this process knows to be durable: `NUMBER:HASH`. It never goes back, whatever the
+        database says later; empty: none yet. Called from any thread.
+        """
+
+    def silent_s(self) -> float:
+        """For how many seconds the database has not answered what it was asked. Called from any thread."""
+
+    def missing(self) -> Missing:
+        """What a journal that a person let go on does not have."""
+
+    def durability(self) -> Durability:
+        """What a failover of the database, or the loss of its disk, can lose."""
 
     def place(self) -> str:
         """Where this journal is: a copy of it is in another place."""

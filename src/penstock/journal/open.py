@@ -7,19 +7,22 @@ from pathlib import Path
 from penstock.core.errors import BadInput
 from penstock.explain.story import StoryLine, tell
 from penstock.journal.database import Database
+from penstock.journal.head_memory import HeadMemory
 from penstock.journal.journal import Reader, Row, Unwritable
 from penstock.journal.reader import JournalReader, NoTables
 from penstock.journal.writer import JournalWriter, steps_of
 
 
-def open_journal(where: str, create: bool = True, key: bytes = b"") -> JournalWriter:
-    """Open for writing; creates it unless `create` is false. `key`: of the installation, which seals snapshots."""
+def open_journal(where: str, create: bool = True, key: bytes = b"", memory: HeadMemory | None = None) -> JournalWriter:
+    """Open for writing; creates it unless `create` is false. `key`: of the installation, which seals snapshots.
+    `memory`: of the newest head, without which a journal that lost steps is not recognised.
+    """
     db = database(where)
     try:
         if not create:
             must_exist(where)
             db.all("select format from journal")
-        return JournalWriter(db, key)
+        return JournalWriter(db, key, memory)
     except BaseException:
         db.close()
         raise

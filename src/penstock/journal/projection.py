@@ -197,6 +197,7 @@ UNTOLD: Final = (
     e.LogRead,
     e.ExecStarted,
     e.LeaveRequested,
+    e.JournalRestored,
     e.DetailsErased,
 )
 

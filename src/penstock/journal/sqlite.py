@@ -20,7 +20,7 @@ from penstock.core.engine import Step
 from penstock.core.errors import BadInput
 from penstock.journal.database import BASE, askable
 from penstock.journal.hash_chain import FORMAT, GENESIS, Stored, stored
-from penstock.journal.journal import Fenced, Unwritable
+from penstock.journal.journal import Durability, Fenced, Unwritable
 
 #: Errors about the values of a row. Python's own `OverflowError` and `UnicodeEncodeError` say the same.
 UNSTORABLE = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.ProgrammingError)
@@ -156,6 +156,9 @@ class SqliteDatabase:
             return False
         self._lock_file = lock_file
         return True
+
+    def durability(self) -> Durability:
+        return Durability("A commit is on this machine's disk, and nowhere else: back it up.")
 
     def forget(self) -> None:
         """`secure_delete` has overwritten the row; a checkpoint clears the WAL, which still has the old page."""

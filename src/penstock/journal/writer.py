@@ -4,10 +4,14 @@ Three things keep it a single writer. A lock that ends with the process (of the 
 killed writer can restart at once. A lease that expires, so that nobody waits for a machine that is gone. And the epoch
 that every append names, checked in the same transaction: whatever clocks and locks say, a replaced writer is fenced and
 changes nothing.
+
+And a writer that was once answered a head writes nothing to a journal that does not have it: not a step, not its lease.
 """
 
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from penstock.core.engine import Step
@@ -32,7 +36,9 @@ from penstock.journal.database import (
     upsert,
 )
 from penstock.journal.hash_chain import FORMAT, GENESIS, Stored, checked, refuse_format, stored
-from penstock.journal.journal import Fenced, Held, KeptClaim, KeptClaims, Row
+from penstock.journal.head_memory import HeadMemory
+from penstock.journal.journal import Durability, Fenced, Held, KeptClaim, KeptClaims, Missing, Row
+from penstock.journal.known_head import Head, KnownHead
 from penstock.journal.projection import project
 from penstock.journal.schema import PROJECTION, RETIRED, TABLES, Changes
 from penstock.journal.seal import Doubtful, key_name, opened, seal
@@ -41,13 +47,15 @@ APPEND = "insert into steps values (?, ?, ?, ?, ?, ?, ?)"
 
 
 class JournalWriter:
-    def __init__(self, db: Database, key: bytes = b"") -> None:
-        """`key`: seals the snapshots; only who has it can make one that is believed."""
-        self.db, self.key = db, key
-        self.last: tuple[int, bytes] | None = None  #: the head as we left it
+    def __init__(self, db: Database, key: bytes = b"", memory: HeadMemory | None = None) -> None:
+        """`key`: seals the snapshots; only who has it can make one that is believed. `memory`: of the newest head."""
+        self.db, self.key, self.memory = db, key, memory
+        self.asked_at: float | None = None  #: since when the database has not answered; None: it was not asked
+        self.unsure = False  #: an append failed, and may be committed all the same
         with db.transaction():
             self._create()
         self.installation: str = db.all("select installation from journal")[0][0]
+        self.known = KnownHead(db.where, self.installation, memory)
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
@@ -75,6 +83,8 @@ class JournalWriter:
 
     def close(self) -> None:
         self.db.close()
+        if self.memory is not None:
+            self.memory.close()
 
     # --- who writes --------------------------------------------------------------------------------------------------
 
@@ -90,9 +100,12 @@ class JournalWriter:
         """
         alone = self.db.lock()
         with self.db.transaction():
-            epoch, other, until_at = self._lease()
+            epoch, other, until_at, head, restored = self._now()
             if at < until_at and not (alone and (copied or other in (holder, ""))):
+                self.known.follow(head, restored, self._hash_of)
                 raise Held(self._held_by(other, until_at - at))
+            permitted = bool(self.db.all("select at from restores limit 1"))
+            self.known.admit(head, restored, self._hash_of, permitted=permitted)
             self._keep_lease(epoch + 1, holder, at + lease_ms)
         return epoch + 1
 
@@ -103,29 +116,66 @@ class JournalWriter:
         )
 
     def renew(self, epoch: int, at: Instant, lease_ms: int, claims: Sequence[KeptClaim] = ()) -> str:
-        with self.db.transaction():
-            self._fence(epoch)
-            self._keep_lease(epoch, self._lease()[1], at + lease_ms)
+        with self._fenced(epoch) as (head, restored, holder):
+            self._keep_lease(epoch, holder, at + lease_ms)
             self._keep_claims(claims)
-            return self._noted_head()
+        self.known.note(head, restored)
+        if self.memory is not None:
+            self.memory.sync()
+        return _noted(head)
 
     def release(self, epoch: int) -> None:
         """Give up the lease, so that the next holder need not wait."""
-        with self.db.transaction():
-            self._fence(epoch)
+        with self._fenced(epoch):
             self._keep_lease(epoch, "", 0)
 
-    def _lease(self) -> tuple[int, str, int]:
-        epoch, holder, until_at = self.db.all("select epoch, holder, until_at from lease")[0]
-        return epoch, holder, until_at
+    def _now(self) -> tuple[int, str, int, Head, int]:
+        """Epoch, holder and end of the lease; the head; and how often a person had let the journal go on."""
+        epoch, holder, until_at, number, link, restored = self.db.all(NOW)[0]
+        return epoch, holder, until_at, (number, as_bytes(link)), restored
 
     def _keep_lease(self, epoch: int, holder: str, until_at: Instant) -> None:
         self.db.run("update lease set epoch = ?, holder = ?, until_at = ?", epoch, holder, until_at)
 
-    def _fence(self, epoch: int) -> None:
-        latest, holder, _ = self._lease()
+    @contextmanager
+    def _fenced(self, epoch: int) -> Iterator[tuple[Head, int, str]]:
+        """A transaction of whoever leads: nothing else writes to the journal."""
+        self.asked_at = time.monotonic()
+        try:
+            with self.db.transaction():
+                yield self._fence(epoch)
+        finally:
+            self.asked_at = None
+
+    def silent_s(self) -> float:
+        asked_at = self.asked_at
+        return 0.0 if asked_at is None else time.monotonic() - asked_at
+
+    def _fence(self, epoch: int) -> tuple[Head, int, str]:
+        """Raise `Fenced` unless we are the writer, and `LostSteps` unless the journal has all that we were answered.
+        The head, how often a person had let it go on, and the lease's holder.
+        """
+        latest, holder, _, head, restored = self._now()
         if latest != epoch:
             raise Fenced(f"{self.db.where} is written by {holder or 'somebody else'} now; this writer must stop.")
+        known = self.known.head
+        if known is not None and head[0] == known[0] and head != known:
+            raise Fenced(f"{self.db.where}: step {head[0]} was changed by somebody else; this writer must stop.")
+        if not self.known.is_in(head, self._hash_of):
+            raise self.known.lost(head)
+        return head, restored, holder
+
+    def _hash_of(self, number: int) -> bytes | None:
+        return hash_of(self.db, number)
+
+    def answered(self) -> str:
+        return self.known.text
+
+    def missing(self) -> Missing:
+        return self.known.missing
+
+    def durability(self) -> Durability:
+        return self.db.durability()
 
     # --- which control plane the sites obey --------------------------------------------------------------------------
 
@@ -138,13 +188,14 @@ class JournalWriter:
         return KeptClaims({row[0]: KeptClaim(*row) for row in rows}, self._noted_head(), restored)
 
     def keep_claims(self, epoch: int, claims: Sequence[KeptClaim], above: int = 0, settled: bool = False) -> int:
-        with self.db.transaction():
-            self._fence(epoch)
-            _, holder, until_at = self._lease()
-            self._keep_lease(max(epoch, above + 1), holder, until_at)
+        with self._fenced(epoch) as (head, _, _):
+            self.db.run("update lease set epoch = ?", max(epoch, above + 1))
             self._keep_claims(claims)
             if settled:
+                self.db.run("insert into restored select at, head from restores")
                 self.db.run("delete from restores")
+            restored = self._now()[-1]
+        self.known.note(head, restored)
         return max(epoch, above + 1)
 
     def _keep_claims(self, claims: Sequence[KeptClaim]) -> None:
@@ -155,8 +206,7 @@ class JournalWriter:
 
     def restore(self, epoch: int, at: Instant) -> None:
         """A person says that this backup goes on: sites are claimed anew, whatever their claims say."""
-        with self.db.transaction():
-            self._fence(epoch)
+        with self._fenced(epoch):
             self.db.run("delete from claims")
             self.db.run("insert into restores values (?, ?)", at, self._head()[0])
 
@@ -170,17 +220,15 @@ class JournalWriter:
         blobs: Mapping[str, bytes],
         keys: Mapping[str, str],
     ) -> None:
-        with self.db.transaction():
-            self._fence(epoch)
-            head = self._head()
-            if self.last is not None and head[0] == self.last[0] and head != self.last:
-                raise Fenced(f"{self.db.where}: step {head[0]} was changed by somebody else; this writer must stop.")
+        self.unsure = True
+        with self._fenced(epoch) as (head, restored, _):
             if steps and not self._are_there(steps, head[0]):
                 head = self._append(steps, changes, head[1])
             self.db.write(KEPT_BLOB, list(blobs.items()))
             at = steps[-1].at if steps else 0
             self.db.write(KEPT_ANSWER, [(key, answer, at) for key, answer in keys.items()])
-        self.last = head
+        self.unsure = False
+        self.known.note(head, restored, steps)
 
     def _are_there(self, steps: Sequence[Step], head: int) -> bool:
         """True if this very append was committed before and only its answer was lost. Any other gap or overlap is
@@ -206,8 +254,7 @@ class JournalWriter:
         return number, as_bytes(link)
 
     def _noted_head(self) -> str:
-        number, link = self._head()
-        return f"{number}:{link.hex()}"
+        return _noted(self._head())
 
     # --- projections -------------------------------------------------------------------------------------------------
 
@@ -218,16 +265,14 @@ class JournalWriter:
             return self.rebuild(epoch)
         if projected == self._head()[0]:
             return 0
-        with self.db.transaction():
-            self._fence(epoch)
+        with self._fenced(epoch):
             return self._project_after(projected)
 
     def rebuild(self, epoch: int) -> int:
         """Rebuild the tables from the steps. Returns how many steps. Raises `Fenced`: a writer that was replaced may
         know tables of an older version only.
         """
-        with self.db.transaction():
-            self._fence(epoch)
+        with self._fenced(epoch):
             for name in (*(table.name for table in TABLES.values()), *RETIRED):
                 self.db.run(f"drop table if exists {name}")
             self._create_tables()
@@ -256,6 +301,10 @@ class JournalWriter:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def read(self, after: int = 0) -> Iterator[Row]:
+        if self.unsure:  # wait for the database's lock: the append that failed ends first, committed or not
+            with self.db.transaction():
+                self._now()
+            self.unsure = False
         return steps_of(self.db, after)
 
     def answer(self, key: str) -> str | None:
@@ -263,8 +312,7 @@ class JournalWriter:
         return None if reply is None else str(reply)
 
     def forget_answers(self, epoch: int, before: Instant) -> None:
-        with self.db.transaction():
-            self._fence(epoch)
+        with self._fenced(epoch):
             self.db.run("delete from replies where at < ?", before)
 
     def blob(self, digest: str) -> bytes | None:
@@ -272,8 +320,7 @@ class JournalWriter:
         return None if content is None else as_bytes(content)
 
     def erase_blob(self, epoch: int, *digests: str) -> None:
-        with self.db.transaction():
-            self._fence(epoch)
+        with self._fenced(epoch):
             self.db.write("delete from blobs where digest = ?", [(digest,) for digest in digests])
         self.db.forget()
 
@@ -285,8 +332,7 @@ class JournalWriter:
         if link is None:
             raise BadInput(f"{self.db.where} has no step {number} to keep a snapshot of.")
         named, sealed = self._named(schema), seal(self.key, schema, number, link, state)
-        with self.db.transaction():
-            self._fence(epoch)
+        with self._fenced(epoch):
             self.db.run("delete from snapshots where schema = ? or number < ?", named, number - MANY_STEPS)
             self.db.run("insert into snapshots values (?, ?, ?, ?)", named, number, link, sealed)
 
@@ -332,6 +378,7 @@ def steps_of(db: Database, after: int = 0) -> Iterator[Row]:
     yield from checked(stored_after(db, after), last, noted, db.where)
 
 
+NOW = "select epoch, holder, until_at, head, hash, (select count(*) from restored) from lease cross join journal"
 KEPT_CLAIM = (
     "insert into claims values (?, ?, ?, ?) on conflict (site) do update set "
     "incarnation = excluded.incarnation, before = excluded.before, place = excluded.place"
@@ -348,6 +395,10 @@ def _linked(steps: Sequence[Step], last: bytes) -> list[Stored]:
         rows.append(stored(step, last))
         last = rows[-1][-1]
     return rows
+
+
+def _noted(head: Head) -> str:
+    return f"{head[0]}:{head[1].hex()}"
 
 
 def _only(rows: list[Any]) -> Any:

@@ -21,12 +21,21 @@ Raise = Callable[[str, str, str], None]
 
 class Anchoring:
     def __init__(
-        self, files: Sequence[str], journal: Journal, head: Callable[[], str], now: Callable[[], Instant], alarm: Raise
+        self,
+        files: Sequence[str],
+        journal: Journal,
+        head: Callable[[], str],
+        now: Callable[[], Instant],
+        alarm: Raise,
+        lost: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`head`: of the journal, as of the last heartbeat; empty: not known yet."""
+        """`head`: the newest that the journal answered; empty: none yet. `lost`: the journal does not have it now, so
+        it is anchored at once, for whoever comes next.
+        """
         self.files, self.journal, self.head, self.now, self.alarm = files, journal, head, now, alarm
         self.calls = {file: MountCalls() for file in files}
         self.sizes = dict.fromkeys(files, 0)  #: of each file after our last anchor
+        self.lost = lost
         self.written = ""
         self.written_at: Instant = 0
 
@@ -55,7 +64,8 @@ class Anchoring:
 
     def _is_due(self) -> bool:
         steps = _number(self.head()) - _number(self.written)
-        return steps >= EVERY_STEPS or (steps > 0 and self.now() - self.written_at >= EVERY_MS)
+        soon = self.lost() or self.now() - self.written_at >= EVERY_MS
+        return steps >= EVERY_STEPS or (steps > 0 and soon)
 
     async def write(self) -> None:
         """Anchor the head now, if it is another one than the last."""

@@ -25,10 +25,10 @@ from penstock.core.model import events as e
 from penstock.core.model.events import Fact
 from penstock.core.model.types import JobSpec
 from penstock.core.plan import Plan, plan
-from penstock.core.units import HOUR, SECOND, Instant, Millis
+from penstock.core.units import HOUR, MINUTE, SECOND, Instant, Millis
 from penstock.core.values import value
 from penstock.drivers.driver import Command, Driver, Work
-from penstock.journal.journal import Fenced, Journal, Unwritable
+from penstock.journal.journal import Durability, Fenced, Journal, LostSteps, Unwritable
 from penstock.kube.exec_protocol import Printed, Typed
 from penstock.live import config_facts, periods
 from penstock.live.admission import Admission
@@ -62,6 +62,15 @@ KEYS_MS: Final[Millis] = 24 * HOUR
 #: Concurrent what-ifs; each may take a CPU for a while.
 MOST_WHAT_IFS: Final = 2
 
+WATCH_SECONDS: Final = 1.0  #: how often we look whether the journal answers
+SILENT_SECONDS: Final = 12.0  #: a database that has not answered for so long stands still; PostgreSQL's has less
+#: Steps at least whose numbers are skipped when a journal goes on without what followed.
+LOST_AT_LEAST: Final = 20
+
+SILENT: Final = (
+    "The journal has not answered for {} s, so Penstock takes no submissions and starts nothing. What was submitted in"
+    " these seconds may be recorded: send it again with the same Idempotency-Key, or look for it when Penstock is back."
+)
 DISK_FULL: Final = (
     "The disk is nearly full, so Penstock takes no new jobs; what runs goes on, and jobs can be cancelled. Free space "
     "on the disk with the journal; Penstock then continues by itself."
@@ -156,6 +165,10 @@ class Plane:
         self._published = PublishedView()
         self._news = asyncio.Event()
         self._trouble = "Penstock is starting; try again in a few seconds."
+        self.lost = False  #: the journal does not have all that it answered
+        self.durability = Durability()  #: what a failover of its database can lose
+        self._in_turn: list[Waiting] = []  #: requests that the engine has now
+        self._durability_at: Instant = 0
         self._gone = False
         self._wakes_at: Instant | None = None
         self._retry_at: Instant = 0
@@ -179,16 +192,29 @@ class Plane:
         await self.claims.begin()
         await self.sites.look()
         accept = self.setup.accept_raised_caps
-        await self._record_first(config_facts.news(state, self.setup.opening, self.drivers, accept_raised_caps=accept))
+        news = config_facts.news(state, self.setup.opening, self.drivers, accept_raised_caps=accept)
+        await self._record_first([*await self._restored(state), *news])
+        await self.claims.settle()
         if not self._retry_at:
             self._trouble = ""
         self._dispatch(await self._think(self.sequencer.outstanding))
+        with contextlib.suppress(Unwritable):  # the heartbeat asks again
+            await self._look_at_durability()
         self.clock_watch.look()
         self.clock.keep()
         self._begin(self._turns())
         self._begin(self._beats())
+        self._begin(self._watch_journal())
         self._begin(self.claims.run())
         self.sites.begin()
+
+    async def _restored(self, state: State) -> list[Fact]:
+        """A person let this journal go on without steps that it had: on record, with numbers that nobody gets again."""
+        if not self.claims.restored:
+            return []
+        missing = await self._think(self.journal.missing)
+        skipped = max(missing.steps, LOST_AT_LEAST) * MOST_TOGETHER
+        return [e.JournalRestored(0, state.steps, missing.steps, skipped, missing.says)]
 
     def _stand_by(self, why: str) -> None:
         self._trouble = why
@@ -429,6 +455,7 @@ class Plane:
             await self._after_a_jump(jump)
         self.clock_watch.look()
         asks, heard = self._inbox.take_asks(), self._inbox.take_facts(self.clock_watch.waiting)
+        self._in_turn = asks
         try:
             if self._retry_at:  # check whether the journal is writable again
                 await self.lease.renew()
@@ -439,6 +466,8 @@ class Plane:
         except BaseException:
             self._inbox.put_back(asks)  # `_let_go` rejects them
             raise
+        finally:
+            self._in_turn = []
         await self._act(taken, asks)
 
     async def _act(self, taken: Taken, asks: list[Waiting]) -> None:
@@ -456,7 +485,7 @@ class Plane:
                 future.set_result(answer)
         self._note(taken)
         if self._retry_at:  # actions from before the trouble may not have been dispatched
-            self._retry_at, self._trouble = 0, ""
+            self._retry_at, self._trouble, self.lost = 0, "", False
             self.alarms.set("", "journal", "")
             await self._look_at_disk()
             self._dispatch(await self._think(self.sequencer.outstanding))
@@ -509,7 +538,7 @@ class Plane:
 
     def _set_back(self, asks: list[Waiting], heard: list[Fact], error: Exception) -> None:
         """Nothing was recorded. Requests fail at once; facts of sites wait until the journal is writable."""
-        self._trouble = _advice(error)
+        self._trouble, self.lost = _advice(error), isinstance(error, LostSteps)
         self.alarms.set("journal", "journal", self._trouble)
         self._inbox.put_back(asks, heard)
         self._inbox.turn_away(NotReady(self._trouble))
@@ -529,15 +558,40 @@ class Plane:
         while True:
             await asyncio.sleep(self.setup.beat_ms / SECOND)
             await self._look_at_disk()
-            with contextlib.suppress(Unwritable):
+            try:
                 claims = self.claims.next()
                 self.claims.committed(claims, await self.lease.renew(claims))
                 await self._think(self.sequencer.save)
                 await self._forget_keys()
+                await self._look_at_durability()
+            except Unwritable as error:  # also when nobody asks for anything: we are not ready
+                if not self._retry_at:
+                    self._set_back([], [], error)
+                    self._inbox.filled.set()  # turns try it again
             self.clock_watch.look()
             if self.clock.jumped() or (self._inbox.facts and not self.clock.doubt):
                 self._inbox.filled.set()
             self.clock.keep()
+
+    async def _watch_journal(self) -> None:
+        """While the journal does not answer, nobody waits for it: requests get a sentence, and we are not ready."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            silent = self.journal.silent_s()
+            if silent >= SILENT_SECONDS and not self._retry_at:
+                self._trouble = SILENT.format(int(silent))
+                self.alarms.set("journal", "journal", self._trouble)
+                self._retry_at = self.clock.now()  # the turn that waits is over when it is answered
+                self._inbox.turn_away(NotReady(self._trouble))
+                for _, future in self._in_turn:
+                    if not future.done():
+                        future.set_exception(NotReady(self._trouble))
+
+    async def _look_at_durability(self) -> None:
+        now = self.clock.now()
+        if not self.durability.says or now - self._durability_at >= MINUTE:
+            self._durability_at = now
+            self.durability = await self._think(self.journal.durability)
 
     async def _forget_keys(self) -> None:
         """Expire idempotency keys: clients retry within minutes."""
@@ -551,6 +605,8 @@ class Plane:
 
 
 def _advice(error: Exception) -> str:
+    if isinstance(error, LostSteps):
+        return f"{error} Until then Penstock takes no submissions and starts nothing; what runs goes on."
     if isinstance(error, Unwritable):
         return (
             f"The journal cannot be written ({error}), so Penstock takes no submissions and starts nothing. "

@@ -56,7 +56,9 @@ class Belief:
         """True if the journal ever had the job: numbers are given in order of arrival."""
         job = job_of(attempt)
         number = (array_of(job) or job).removeprefix(self.ids)
-        return number.isdigit() and int(number) <= state.numbered
+        if not number.isdigit() or int(number) > state.numbered:
+            return False
+        return not any(first <= int(number) <= last for first, last in state.skipped)
 
     def _lost_attempts(self, state: State, present: dict[str, SeenAttempt], asked_at: Instant) -> Iterator[e.Fact]:
         for attempt in state.attempts.values():

@@ -45,6 +45,7 @@ class SiteClaims:
         self.seen: dict[str, SeenClaim] = {}  #: sites that are ours, as we left their claims
         self.behind: set[str] = set()  #: sites that have not confirmed what the journal has
         self.place = self.head = ""
+        self.restored = False  #: a person let this journal go on, whatever sites and others know
         self.due = asyncio.Event()
         self.doubt: Callable[[str], None] = lambda _: None  #: called with a site that did not answer
         self.taking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -65,14 +66,20 @@ class SiteClaims:
         journal = self.sequencer.journal
         recorded: KeptClaims = await self.think(journal.claims)
         self.place = await self.think(journal.place)
-        self.kept, self.head = dict(recorded.claims), recorded.head
-        if recorded.restored:  # the permission is for the sites that there are now, and for once
+        self.kept, self.head, self.restored = dict(recorded.claims), recorded.head, recorded.restored
+        if self.restored:  # the permission is for the sites that there are now, and for once
             fresh = [KeptClaim(site, "", "", RESTORING) for site in self.stores if site not in self.kept]
-            await self.think(lambda: journal.keep_claims(self.sequencer.epoch, fresh, settled=True))
+            await self.think(lambda: journal.keep_claims(self.sequencer.epoch, fresh))
             self.kept |= {kept.site: kept for kept in fresh}
         known = [site for site in self.stores if site in self.kept]
         for sites in (known, [site for site in self.stores if site not in self.kept]):
             await asyncio.gather(*map(self._try_take, sites))
+
+    async def settle(self) -> None:
+        """The permission is used up: the journal has on record that it went on."""
+        if self.restored:
+            self.restored = False
+            await self.think(lambda: self.sequencer.journal.keep_claims(self.sequencer.epoch, [], settled=True))
 
     async def _try_take(self, site: str) -> None:
         with suppress(Unreachable, TimeoutError):  # its probe takes it when it answers

@@ -610,6 +610,8 @@ class Status(Shape):
     running: int
     ended: dict[str, int] = Field(examples=[{"succeeded": 12, "failed": 1}])
     alarms: list[Alarm]
+    durability: str = Field(default="", description="What the loss of the journal's database, or disk, can lose.")
+    failover_loses: bool = Field(default=False, description="A failover of the database may lose what was accepted.")
 
 
 class Health(Shape):

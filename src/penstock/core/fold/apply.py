@@ -230,6 +230,19 @@ def audited(state: State, event: e.Event) -> None:
     """Said for the audit: tokens, reads and commands decide nothing about jobs."""
 
 
+def journal_restored(state: State, event: e.JournalRestored) -> None:
+    """What the missing steps began may still run, by ids that nothing else may get."""
+    state.skipped.append((state.numbered + 1, state.numbered + event.skipped))
+    state.numbered += event.skipped
+    state.warm.numbered += event.skipped
+    state.clusters.numbered += event.skipped
+    missing = "what may have followed it"
+    if event.missing:
+        missing = f"{event.missing:,} {'step' if event.missing == 1 else 'steps'} that followed it"
+    what = f", with {event.says}" if event.says else ""
+    money.alarm(state, "journal", f"A person let the journal go on from step {event.step} without {missing}{what}.")
+
+
 def woke(state: State, event: e.Woke) -> None:
     """Only `at` moves."""
 
@@ -268,6 +281,7 @@ APPLY: Final[dict[type, Callable[[State, Any], None]]] = {
     e.JobFailed: job_failed,
     e.JobRefused: job_refused,
     e.JobSubmitted: job_submitted,
+    e.JournalRestored: journal_restored,
     e.LeaseCalledBack: money.lease_called_back,
     e.LeaseRenewed: money.lease_renewed,
     e.LeaseShortened: money.lease_shortened,

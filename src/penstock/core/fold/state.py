@@ -340,8 +340,8 @@ class State:
         "leaving", "ledger", "line", "losses", "lost_sites", "newest", "nodes", "numbered", "offers", "on_demand",
         "on_node", "owed", "paused", "policy", "pools", "probing", "promised", "raises", "refusals", "renewals",
         "replicas", "reserved", "retries", "revision", "run_ends", "seats", "seq", "shape_list", "shapes", "short",
-        "sites", "stale_shapes", "starts", "steps", "suspended", "team_rules", "team_shares", "timers", "touched",
-        "unproved", "uses", "value_per_hour", "waiting", "warm", "yielding",
+        "sites", "skipped", "stale_shapes", "starts", "steps", "suspended", "team_rules", "team_shares", "timers",
+        "touched", "unproved", "uses", "value_per_hour", "waiting", "warm", "yielding",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -350,6 +350,7 @@ class State:
         self.seq = 0
         self.promised = 0  #: attempts so far
         self.numbered = -1  #: the last submission's number
+        self.skipped: list[tuple[int, int]] = []  #: numbers that nobody has: first and last of each lost stretch
         self.revision = 0
         self.policy = Policy("none")
         self.value_per_hour: Money = 0  #: the cost of delay: the policy's, or as adjusted by its target
@@ -519,6 +520,8 @@ class State:
             yield list(self.unproved)
         if self.suspended:  # older journals have none, and keep their digests
             yield list(self.suspended)
+        if self.skipped:
+            yield self.skipped
         if self.leaving:
             yield list(self.leaving.items())
         if self.hours or self.at_once or self.egress or self.busy_since or self.idle:

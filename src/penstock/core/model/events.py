@@ -326,6 +326,21 @@ class LeaveRequested:
 
 
 @value
+class JournalRestored:
+    """A person let the journal go on without steps that it once had: those of a failed database, or since a backup.
+    Numbers that these may have given to jobs are skipped.
+    """
+
+    at: Instant
+    step: int  # after which others are missing
+    missing: int  # how many, as far as is known; 0: it is not
+    skipped: int  # numbers
+    says: str = ""  # what was in the missing steps, as far as is known
+    by: str = ""
+    details: str = ""
+
+
+@value
 class DetailsErased:
     """The name, the addresses and the words recorded about somebody are erased; what they did stays."""
 
@@ -866,6 +881,7 @@ Fact: TypeAlias = (
     | LogRead
     | ExecStarted
     | LeaveRequested
+    | JournalRestored
     | DetailsErased
     | Woke
 )
@@ -925,6 +941,7 @@ _ID: Final[dict[type, str]] = {
     LogRead: "job",
     ExecStarted: "attempt",
     LeaveRequested: "site",
+    JournalRestored: "says",
     DetailsErased: "who",
     DeadlineSet: "thing",
     Metered: "thing",

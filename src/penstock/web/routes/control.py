@@ -61,6 +61,8 @@ async def status(plane: PlaneHere, caller: MayRead) -> schemas.Status:
         ended={states.job_state(phase): count for phase, count in view.ended},
         # An alarm may name anybody's job.
         alarms=[] if caller.team else [schemas.Alarm.of(alarm) for alarm in view.alarms],
+        durability="" if caller.team else plane.durability.says,
+        failover_loses=plane.durability.loses and not caller.team,
     )
 
 
