@@ -276,10 +276,10 @@ class Clients:
                     continue
                 if answer.status_code == 201:
                     self.accepted.add(_job(answer.json()))
-                elif answer.status_code != 503:
+                elif answer.status_code not in (429, 503):
                     raise RuntimeError(f"{answer.status_code}: {answer.text}")
                 else:
-                    self.over.wait(0.02)
+                    self.over.wait(0.05)
 
     def stop(self) -> None:
         self.over.set()

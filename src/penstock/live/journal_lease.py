@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from penstock.core.units import SECOND, Instant, Millis
-from penstock.journal.journal import Held, Journal, KeptClaim, Unwritable
+from penstock.journal.journal import Held, Journal, KeptClaim, LostSteps, Unwritable
 from penstock.live.clock import Clock
 from penstock.live.site_claims import Think
 
@@ -32,6 +32,10 @@ class JournalLease:
                 if stand_by is None:
                     raise
                 stand_by("Another process leads this installation; this one stands by.")
+            except LostSteps as error:  # another one may have been started in its place, and be the right one
+                if stand_by is None:
+                    raise
+                stand_by(f"This process stands by: {error}")
             except Unwritable as error:  # a leader that was suspended while it appended blocks all others
                 if stand_by is None:
                     raise
