@@ -50,7 +50,7 @@ PASSING: Final = (
 )
 
 
-class Connection(psycopg.Connection[Any]):
+class PostgresConnection(psycopg.Connection[Any]):
     """One that does not wait for ever. A server that stands still, or whose network is gone, says nothing; the timeouts
     that it has itself stand still with it.
     """
@@ -78,11 +78,11 @@ class PostgresDatabase:
     def __init__(self, url: str, readonly: bool = False) -> None:
         self.url, self.readonly = url, readonly
         self.where = _without_password(url)
-        self._db: Connection | None = None
+        self._db: PostgresConnection | None = None
         self._wants_lock = False
 
     @property
-    def db(self) -> "Connection":
+    def db(self) -> "PostgresConnection":
         """The connection, opened again if it was lost."""
         if self._db is None or self._db.closed:
             self._db = self._connect()
@@ -90,9 +90,9 @@ class PostgresDatabase:
                 self._try_lock()
         return self._db
 
-    def _connect(self) -> "Connection":
+    def _connect(self) -> "PostgresConnection":
         with self._told():
-            db = Connection.connect(self.url, autocommit=True, connect_timeout=PATIENCE, **ALIVE)
+            db = PostgresConnection.connect(self.url, autocommit=True, connect_timeout=PATIENCE, **ALIVE)
             db.execute("set synchronous_commit = on")
             db.execute("set client_min_messages = warning")
             # A writer that was suspended during an append must not block the next one for ever.
