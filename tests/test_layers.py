@@ -60,6 +60,7 @@ CORE = [
     "fold.job_approvals",
     "fold.shape_key",
     "fold.state",
+    "fold.suited",
     "fold.invariants",
     "fold.transitions",
     "fold.money",

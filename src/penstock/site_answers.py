@@ -30,9 +30,10 @@ class NeverReady(NoCapacity):
 class Unstartable(Exception):
     """Not this job, not here as things are: others may start here, and it is tried again after a pause that grows."""
 
-    def __init__(self, message: str, retry_ms: Millis, obstacle: Obstacle) -> None:
+    def __init__(self, message: str, retry_ms: Millis, obstacle: Obstacle, nodes: tuple[str, ...] = ()) -> None:
+        """`nodes`: those with free GPUs that could not take it, where they are known."""
         super().__init__(message)
-        self.retry_ms, self.obstacle = retry_ms, obstacle
+        self.retry_ms, self.obstacle, self.nodes = retry_ms, obstacle, nodes
 
 
 class Unreachable(Exception):

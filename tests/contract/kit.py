@@ -68,11 +68,14 @@ class Watch:
         self.driver, self.work = driver, work
         self.said: list[e.Fact] = []
         self.rooms: list[e.NodesSeen] = []  #: what a cluster says of its nodes, apart: that may come at any time
+        self.unsuited: list[e.NodesUnsuited] = []  #: likewise
         self.news = asyncio.Event()
 
     def hear(self, fact: e.Fact) -> None:
         if isinstance(fact, e.NodesSeen):
             self.rooms.append(fact)
+        elif isinstance(fact, e.NodesUnsuited):
+            self.unsuited.append(fact)
         else:
             self.said.append(fact)
         self.news.set()

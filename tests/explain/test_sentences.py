@@ -72,6 +72,27 @@ TOLD: list[tuple[Any, str]] = [
         "Queued for owned GPUs: 0 GPUs free. It cannot burst: data class secret may not go to cloud.",
     ),
     (
+        r.NothingSuits("lab", "none of the 3 nodes of lab/a100 suits it: 3 have less than 1 rdma/ib"),
+        "Queued until something changes at lab: none of the 3 nodes of lab/a100 suits it: 3 have less than 1 rdma/ib.",
+    ),
+    (
+        r.NothingSuits("lab", "no offer of lab has GPU L4", "class inference stays at home", "policy.yaml:4"),
+        (
+            "Queued until something changes at lab: no offer of lab has GPU L4. It cannot burst: class inference stays "
+            "at home (policy.yaml:4)."
+        ),
+    ),
+    (
+        r.StartFailed(
+            offer="lab/a100", attempt="a.1", cause="unfit", words="no node for it: 2 Insufficient cpu", failures=1,
+            took_ms=MINUTE, gpus=8, cost=0, retry_at=0, nodes=2,
+        ),
+        (
+            "Not started at lab/a100: no node for it: 2 Insufficient cpu. The start failed after 1 min: 8 GPUs cost "
+            "$0.00. It is not tried on these 2 nodes again before something changes there."
+        ),
+    ),
+    (
         r.Backfills(HOUR, 7, "wide", 4 * HOUR, "ends", 2 * HOUR, learned=True),
         (
             "Backfills GPUs that are reserved for wide at day 1, 04:00: 19 of 20 such jobs end by day 1, 02:00. 7 "

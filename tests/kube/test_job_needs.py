@@ -40,7 +40,14 @@ def test_the_whole_answer_for_one_job() -> None:
     assert job_needs(asked, KNOWN) == JobNeeds(
         gpus=(("", 2),),
         models=("T4",),
-        needs=("a Kubernetes cluster", "namespace n", "resource rdma/hca", "GPU label accelerator=nvidia-tesla-t4"),
+        needs=(
+            "a Kubernetes cluster",
+            "namespace n",
+            "resource rdma/hca",
+            "GPU label accelerator=nvidia-tesla-t4",
+            "a node with 4 cpu",
+            "a node with 1 rdma/hca",
+        ),
     )
 
 
@@ -111,9 +118,14 @@ def test_affinity_that_is_too_much_to_compare_is_met_only_by_leaving_it_out(term
     assert of(job(**affinity(*terms))) == ("node selector affinity",)
 
 
-def test_devices_beside_gpus_and_huge_pages_are_needs_and_cpu_is_not() -> None:
+def test_devices_beside_gpus_and_huge_pages_are_needs_of_a_site_and_how_many_of_a_node() -> None:
     limits = {"nvidia.com/gpu": 1, "vendor.com/fpga": 1, "hugepages-2Mi": "1Gi", "memory": "1Gi", "rdma/off": 0}
-    assert of(job(limits)) == ("resource vendor.com/fpga", "resource hugepages-2Mi")
+    assert of(job(limits)) == (
+        "resource vendor.com/fpga",
+        "resource hugepages-2Mi",
+        "a node with 1Gi hugepages-2Mi",
+        "a node with 1 vendor.com/fpga",
+    )
     there = Maps("east", namespaces=(("n", "n"),), resources=(("vendor.com/fpga", "x/fpga"), ("hugepages-2Mi", "")))
     made = rewrite(job(limits), there).manifest["spec"]["template"]["spec"]["containers"][0]
     assert made["resources"]["limits"] == {"nvidia.com/gpu": 1, "x/fpga": 1, "memory": "1Gi", "rdma/off": 0}

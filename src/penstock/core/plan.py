@@ -17,6 +17,7 @@ from penstock.core.decide.rules import Rules
 from penstock.core.engine import Engine
 from penstock.core.fold.sites import as_proved
 from penstock.core.fold.state import Job, State
+from penstock.core.fold.suited import suited
 from penstock.core.model.events import (
     Fact,
     JobRefused,
@@ -236,7 +237,7 @@ def _wait_ms(choices: Choices, job: Job) -> Millis:
 
 
 def _standing(state: State, job: Job, name: str, expected_ms: Millis, wait_ms: Millis, now: Instant) -> Choice:
-    offer, pool = state.offers[name], state.pools[name]
+    offer, pool = state.offers[name], suited(state, job.shape, name)
     fits = pool.fits(job.spec.gpus)
     width, scale = placement.widest(state, job, pool) if fits and job.spec.scaling else (job.spec.gpus, PERMILLE)
     speed = quotes.rate_of(job.shape, state, offer).speed_permille * scale // PERMILLE

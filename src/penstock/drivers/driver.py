@@ -23,6 +23,7 @@ A call raises one of the four errors of `site_answers.py`. Anything else is a bu
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Final, Literal, Protocol, TypeAlias, assert_never
 
 from penstock.capacity.contract import Capacity, NoNodes
@@ -133,6 +134,12 @@ class Driver(Protocol):
     async def forget(self, attempt: str) -> None:
         """Its end is on record: what the site kept of it may go."""
 
+    def consider(self, needs: Iterable[str]) -> None:
+        """Jobs have these needs: say which nodes do not meet them (`NodesUnsuited`), now and whenever it changes."""
+
+    def judged(self, needs: Iterable[str]) -> list[e.NodesUnsuited]:
+        """What it would say of these; nothing is said."""
+
 
 class Workloads(ABC):
     """Running attempts. A site that cannot do something refuses it: override what it can do."""
@@ -164,6 +171,12 @@ class BaseDriver(Workloads, Driver):
     @property
     def claims(self) -> ClaimStore | None:
         return None
+
+    def consider(self, needs: Iterable[str]) -> None:
+        """All nodes are alike."""
+
+    def judged(self, needs: Iterable[str]) -> list[e.NodesUnsuited]:  # noqa: ARG002 - all nodes are alike
+        return []
 
     async def do(self, action: a.Action, work: Work | None = None) -> e.Fact | None:
         """The table of all actions: which method each one is, and the fact that says that it returned."""
@@ -209,7 +222,7 @@ def no_capacity(action: a.Action, error: NoCapacity) -> e.Fact | None:
 def unstartable(action: a.Action, error: Unstartable) -> e.Fact | None:
     """`Unstartable` as a fact about this job. None: only a start says so; anything else is tried again."""
     if isinstance(action, a.StartAttempt):
-        return e.AttemptRefused(0, action.attempt, error.retry_ms, error.obstacle, str(error))
+        return e.AttemptRefused(0, action.attempt, error.retry_ms, error.obstacle, str(error), nodes=error.nodes)
     return None
 
 

@@ -44,6 +44,8 @@ EVENTS: Final[dict[type, EventWords]] = {
     e.SiteLost: EventWords("everybody", "Site {event.site} cannot be reached.", "alarm", shows=("site",)),
     e.SiteBack: EventWords("everybody", "Site {event.site} is back.", "done", shows=("site",)),
     e.NodesSeen: EventWords("everybody", "{event.offer} reported its nodes.", shows=("offer",)),
+    e.NodesUnsuited: EventWords("operators", "{event.offer} reported which nodes do not suit every job."),
+    e.NodesChanged: EventWords("operators", "Nodes of {event.offer} changed, which some jobs wait for."),
     e.GuaranteeChanged: EventWords(
         "everybody",
         "How what is rented at {event.offer} ends without Penstock: {event.guarantee}. {event.words}",
@@ -66,6 +68,7 @@ EVENTS: Final[dict[type, EventWords]] = {
     e.RetryPromised: EventWords("team"),
     e.StopPromised: EventWords("team", icon="back", feed="is stopping"),
     e.AttemptQueued: EventWords("team", "Queued at its site: {event.words}."),
+    e.AttemptPlaced: EventWords("team", "Its cluster put it on other nodes than Penstock preferred."),
     e.AttemptStarted: EventWords("team", "Running."),
     e.AttemptStuck: EventWords("team", "Its site has not started it yet: {event.words}", "no", "has not started yet"),
     e.AttemptRefused: EventWords("team", "The site did not start it. {event.words}", "no", "was not started"),

@@ -150,6 +150,11 @@ def only_owned(why: r.OnlyOwned, say: Say) -> str:
     return f"Queued for owned GPUs: {_too_few(why.free_gpus)}{say.age}. It cannot burst: {_ruled_out(why)}."
 
 
+def nothing_suits(why: r.NothingSuits, _: Say) -> str:
+    away = f" It cannot burst: {why.elsewhere}{_in(why.where)}." if why.elsewhere else ""
+    return f"Queued until something changes at {why.site}: {as_sentence(why.why)}{away}"
+
+
 def waited_longest(why: r.WaitedLongest, say: Say) -> str:
     queued = f"has been queued for {duration(why.waited_ms + say.age_ms)}; the limit is {duration(why.most_ms)}"
     free = f"The reserved nodes were expected{say.age}" if say.age_ms else "The reserved nodes are expected"
@@ -631,6 +636,9 @@ def tried(why: r.StartFailed, say: Say) -> str:
     """What a failed start cost, and when the next one comes."""
     times = f", the {_ordinal(why.failures)} time in a row" if why.failures > 1 else ""
     again = f" It is not tried there again before {instant(why.retry_at)}." if 0 < why.retry_at < NEVER else ""
+    if why.nodes:
+        these = "this node" if why.nodes == 1 else f"these {why.nodes} nodes"
+        again = f" It is not tried on {these} again before something changes there."
     took, spent = duration(why.took_ms), f"{count(why.gpus, 'GPU')} cost {say.cash(why.cost)}"
     if why.cause in ("lost", "stopped"):
         return f"That was {took} after its start, before it made progress{times}: {spent}.{again}"
@@ -702,6 +710,7 @@ SAYS: Final[dict[type, Callable[[Any, Say], str]]] = {
     r.NotWorthWaiting: not_worth_waiting,
     r.NothingAllowed: nothing_allowed,
     r.OnlyOwned: only_owned,
+    r.NothingSuits: nothing_suits,
     r.OwnedFree: owned_free,
     r.Paced: paced,
     r.PatienceOver: patience_over,

@@ -9,7 +9,7 @@ patch writes the binding, adds the finalizer that makes a delete cancel first, a
 import asyncio
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -136,6 +136,12 @@ class BindingDriver:
 
     async def close(self) -> None:
         await self.driver.close()
+
+    def consider(self, needs: Iterable[str]) -> None:
+        self.driver.consider(needs)
+
+    def judged(self, needs: Iterable[str]) -> list[e.NodesUnsuited]:
+        return self.driver.judged(needs)
 
     async def look(self) -> SiteInventory:
         return await self.driver.look()

@@ -41,6 +41,8 @@ WORDS: Final = "penstock.dev/words"  #: the reason as a sentence
 STARTED: Final = "penstock.dev/started"  #: on a Workload of Kueue: the attempt that began
 #: `JOB.SERVICE`: its pods are called JOB-0.SERVICE and so on, by a headless Service and an EndpointSlice of ours.
 HOST_NAMES: Final = "penstock.dev/host-names"
+TRIED: Final = "penstock.dev/tried-nodes"  #: those with free GPUs that could not take this attempt
+PLACES: Final = "penstock.dev/places"  #: where its GPUs were promised: NODE=GPUS, separated by commas
 OBSTACLE: Final = "penstock.dev/obstacle"  #: what kept this attempt, and not others, from starting here
 SHORTAGE: Final = "penstock.dev/shortage"  #: why no node came for it: stock_out, quota or settings
 PROVISIONING: Final = "penstock.dev/provisioning-class"  #: its nodes are asked for by a ProvisioningRequest

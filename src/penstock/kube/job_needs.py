@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from penstock.core.decide.rules import ANY_AFFINITY, GPU, GPU_LABEL, GPU_RESOURCE
 from penstock.core.model.types import Offer
 from penstock.core.values import value
-from penstock.kube import gpu_models, gpu_requests, node_terms
+from penstock.kube import gpu_models, gpu_requests, node_needs, node_terms
 from penstock.kube.maps import CLUSTER, OF_THE_OFFER
 from penstock.kube.node_terms import Clause, Demand
 from penstock.kube.references import Json, Reference, looks_private, part, pod_of, references
@@ -33,6 +33,8 @@ def job_needs(job: Json, known: Iterable[str] = (), named: tuple[str, ...] = ())
         *(need_of_clause(clause) for clause in affinity_clauses(job)),
         *(_need_of_label(clause, offered) for clause in chosen),
         *(GPU_RESOURCE + name for name in sorted(requested) if gpu_requests.is_other(name)),
+        *node_needs.amounts(pod_of(job)),
+        *filter(None, [node_needs.tolerations(pod_of(job))]),
     ]
     return JobNeeds(
         gpus=tuple((profile, count) for profile, count in gpu_requests.of_job(part(job, "spec")).items() if count),

@@ -191,6 +191,7 @@ class Plane:
         await self._look_at_disk()
         await self.claims.begin()
         await self.sites.look()
+        self._consider_needs(await self._think(self.sequencer.needs_now))
         accept = self.setup.accept_raised_caps
         news = config_facts.news(state, self.setup.opening, self.drivers, accept_raised_caps=accept)
         await self._record_first([*await self._restored(state), *news])
@@ -281,6 +282,7 @@ class Plane:
 
     async def open_site(self, site: str, driver: Driver) -> Callable[[], None]:
         """As `OpenSites.open_one`."""
+        driver.consider(await self._think(self.sequencer.needs_now))
         return await self.sites.open_one(site, driver)
 
     async def close_site(self, site: str) -> None:
@@ -327,7 +329,14 @@ class Plane:
         """The same for work that is packed already; `spec.work` is its digest."""
         if words := self.setup.turns_away(spec):
             raise BadInput(words)
+        self._consider_needs(spec.needs)
         return await self.tell(e.JobSubmitted(0, 0, "", spec), blobs={spec.work: packed}, key=key, body=body)
+
+    def _consider_needs(self, needs: Iterable[str]) -> None:
+        """Sites say which of their nodes do not meet these, before a job that has them is decided."""
+        needs = list(needs)
+        for driver in self.drivers.values() if needs else ():
+            driver.consider(needs)
 
     async def tell(
         self,
@@ -370,14 +379,20 @@ class Plane:
         if self._trouble:
             raise NotReady(self._trouble)
         try:  # shielded: the forked child must be reaped even if the caller is cancelled
-            return await asyncio.shield(self._what_if(lambda copy: self._planned(copy, spec)))
+            unsuited = [fact for driver in self.drivers.values() for fact in driver.judged(spec.needs)]
+            return await asyncio.shield(self._what_if(lambda copy: self._planned(copy, spec, unsuited)))
         except Unanswered as error:
             raise NotReady(f"The plan could not be made ({error}); try again, and report it if that fails.") from None
 
-    def _planned(self, copy: State, spec: JobSpec) -> Plan:
+    def _planned(self, copy: State, spec: JobSpec, unsuited: Iterable[e.NodesUnsuited]) -> Plan:
         """The facts of the turn that would accept it; the sequencer opens budget periods in the same turn."""
         now, sequencer = self.clock.now(), self.sequencer
-        also: list[Fact] = [*periods.due(sequencer.calendar, copy.ledger.periods, now), *hours.due(copy, (), now)]
+        said: list[Fact] = [replace(fact, at=now) for fact in unsuited]
+        also: list[Fact] = [
+            *said,
+            *periods.due(sequencer.calendar, copy.ledger.periods, now),
+            *hours.due(copy, (), now),
+        ]
         number = copy.numbered + 1
         return plan(copy, sequencer.rules, e.JobSubmitted(now, number, f"{sequencer.ids}{number}", spec), tuple(also))
 

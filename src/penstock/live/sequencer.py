@@ -142,6 +142,10 @@ class Sequencer:
         assert self.engine is not None
         return self.engine.state
 
+    def needs_now(self) -> list[str]:
+        """All needs of jobs that have not ended."""
+        return list(dict.fromkeys(need for job in self.state_now().jobs.values() for need in job.spec.needs))
+
     def rebuild(self) -> None:
         """Fold the newest snapshot and the rows after it; all rows if there is any doubt about the snapshot."""
         self.engine = None

@@ -154,8 +154,8 @@ def test_pods_that_keep_apart_are_not_held_to_fewer_nodes_than_they_need() -> No
     apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"job-name": "h"}}}
     rules = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
     given["spec"]["template"]["spec"]["affinity"] = {"podAntiAffinity": rules}
-    assert "nodeAffinity" not in pod(job(manifest=given, hosts=("n1",)))["affinity"]
-    assert "nodeAffinity" in pod(job(manifest=given, hosts=("n1", "n2")))["affinity"]
+    assert "nodeAffinity" not in pod(job(manifest=given, hosts=("n1",), pinned=True))["affinity"]
+    assert "nodeAffinity" in pod(job(manifest=given, hosts=("n1", "n2"), pinned=True))["affinity"]
 
 
 def test_what_earlier_attempts_completed_or_failed_for_good_is_told_to_the_cluster() -> None:
@@ -229,13 +229,34 @@ def test_an_offer_is_spelt_in_selectors_tolerations_and_queue() -> None:
     assert pod(made)["containers"][0]["resources"]["limits"] == {"nvidia.com/mig-1g.10gb": "1"}
 
 
-def test_a_start_is_pinned_to_its_nodes_in_every_alternative_of_its_own() -> None:
+def test_a_start_prefers_the_nodes_where_its_gpus_are_counted_and_is_kept_off_others_alone() -> None:
+    """It was held to them by name, and so never ran where anything else than their GPUs kept it off."""
+    soft = {"weight": 1, "preference": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}}
+    given = home_job("h")
+    given["spec"]["template"]["spec"]["affinity"] = {
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [soft]}
+    }
+    affinity = pod(job(manifest=given, hosts=("n2", "n1", "n2"), avoid=("n9",)))["affinity"]["nodeAffinity"]
+    hosts = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1", "n2"]}
+    assert affinity == {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            soft,
+            {"weight": 100, "preference": {"matchExpressions": [hosts]}},
+        ],
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{**hosts, "operator": "NotIn", "values": ["n9"]}]}]
+        },
+    }
+
+
+def test_a_backfill_is_pinned_to_its_nodes_in_every_alternative_of_its_own() -> None:
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}, {"matchExpressions": []}]
     given = home_job("h")
     given["spec"]["template"]["spec"]["affinity"] = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     }
-    affinity = pod(job(manifest=given, hosts=("n2", "n1", "n2"), avoid=("n9",)))["affinity"]["nodeAffinity"]
+    made = job(manifest=given, hosts=("n2", "n1", "n2"), avoid=("n9",), pinned=True)
+    affinity = pod(made)["affinity"]["nodeAffinity"]
     both = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     ours = [
         {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1", "n2"]},

@@ -16,6 +16,7 @@ from penstock.core.decide.rules import Candidate
 from penstock.core.fold.governed import open_until
 from penstock.core.fold.lease import Lease
 from penstock.core.fold.state import Job, Node, State
+from penstock.core.fold.suited import for_anybody
 from penstock.core.ids import ahead_node_id
 from penstock.core.model.events import PayerChanged, ReleasePromised, WarmPromised, WarmShort
 from penstock.core.model.reasons import Denial, KeptWarm, NothingAllowed, Reason, TakesWarmNode, WantedSoon, WarmEnds
@@ -139,7 +140,7 @@ def foresee(state: State, offer: Offer, pool: WarmPool, now: Instant) -> WantedS
     p10, p50, p90 = forecast.hours[hour]
     wanted_now = state.demand.gpus * PERMILLE
     impatient = PERMILLE * sum(job.spec.gpus for job in _impatient(state, offer, pool, ready_at))
-    free = PERMILLE * sum(standing.free_gpus for standing in state.pools.values() if standing.open)
+    free = PERMILLE * sum(for_anybody(standing).free_gpus for standing in state.pools.values() if standing.open)
     nodes = max(0, p10 - wanted_now + impatient - free) // (PERMILLE * pool.gpus)
     return WantedSoon(
         wanted=min(pool.nodes, nodes),

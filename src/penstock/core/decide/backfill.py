@@ -93,7 +93,7 @@ def _start(choices: Choices, job: Job, opening: Opening) -> None:
     run_ms, learned = _run_ms(state, job)
     ends_by = 0 if run_ms is None else now + _before_ms(state, job, offer, now) + ceil_div(run_ms * PERMILLE, speed)
     way = _way(state, opening, job, ends_by)
-    slots = _beside(state, opening, width) if way == "beside" else _on_any(state, opening, width)
+    slots = _beside(state, opening, job) if way == "beside" else _on_any(state, opening, job)
     if slots:
         because = Backfills(
             waited_ms=now - job.submitted_at,
@@ -141,21 +141,23 @@ def _gives_way(state: State, job: Job, reserved: Job) -> bool:
     return (policy.defragment or policy.preempt) and survives and not ranks.outranks(state, job, reserved)
 
 
-def _on_any(state: State, opening: Opening, width: int) -> Slots:
+def _on_any(state: State, opening: Opening, job: Job) -> Slots:
     """Slots on any of the nodes, with what else is free."""
+    width = job.spec.gpus
     if opening.free_gpus + opening.pool.free_gpus < width:  # since others started in this step
         return ()
-    scratch = opening.pool.scratch()
+    scratch = opening.pool.without(job.shape.barred.get(opening.offer.id, 0))
     for node in opening.nodes:
         scratch.let_go(node)
     return scratch.choose(width, lookahead.plain(state.policy)) if scratch.fits(width) else ()
 
 
-def _beside(state: State, opening: Opening, width: int) -> Slots:
+def _beside(state: State, opening: Opening, job: Job) -> Slots:
     """Slots on one node that the reserved job does not need, however long they are taken."""
-    pool = opening.pool
+    pool, width, barred = opening.pool, job.spec.gpus, job.shape.barred.get(opening.offer.id, 0)
     rest = opening.job.spec.gpus % pool.per_node
-    for node in opening.nodes if rest else ():  # otherwise it needs its nodes whole
+    suit = [node for node in opening.nodes if not barred >> node & 1]
+    for node in suit if rest else ():  # otherwise it needs its nodes whole
         elsewhere = [other for other in opening.nodes if other != node and _stays(state, opening, other, 0)]
         to_spare = pool.per_node - rest
         if not elsewhere and pool.free[node] >= width and _stays(state, opening, node, to_spare) + width <= to_spare:

@@ -26,9 +26,22 @@ from penstock.core.decide import (
     triggers,
 )
 from penstock.core.decide.choices import Choices
-from penstock.core.decide.rules import Candidate, Rules, by_rule, could_hold, preference_of, widest_of
+from penstock.core.decide.rules import (
+    BUILT_IN,
+    UNTIL_CHANGED,
+    Candidate,
+    Rules,
+    by_rule,
+    could_hold,
+    finds_what_it_needs,
+    gap_at_home,
+    gpu_wanted,
+    preference_of,
+    widest_of,
+)
 from penstock.core.fold.governed import HELD, open_until
 from penstock.core.fold.state import Job, Lane, RareChanges, Shape, State
+from penstock.core.fold.suited import barred, why_barred
 from penstock.core.model.events import (
     JobFailed,
     JobRefused,
@@ -215,7 +228,7 @@ def place(choices: Choices, arrived: list[Job]) -> None:
     policy = state.policy
     for job in arrived:
         shape = job.shape
-        if job.queued and shape.judged and not shape.standing and not shape.rented and shape.base is None:
+        if job.queued and shape.judged and can_never_run(shape):
             refuse(choices, shape)  # as others of its shape were before
         elif state.class_rules and job.queued and limits.left_to_run(state, job) == 0:
             choices.record(JobFailed(choices.now, job.id, limits.ran_too_long(state, job, choices.now)))
@@ -337,8 +350,14 @@ def judge(choices: Choices, rules: Rules) -> None:
     for shape in state.stale_shapes.copy():
         judged = verdicts(state, shape, rules, choices.now)
         choices.record(judged)
-        if not judged.standing and not judged.rented and shape.base is None:
+        if can_never_run(shape):
             refuse(choices, shape)
+
+
+def can_never_run(shape: Shape) -> bool:
+    """No offer may run it, whatever becomes free and whatever changes on the nodes of its home."""
+    waits = shape.base is not None or any(where == UNTIL_CHANGED for _, _, where in shape.excluded)
+    return not (shape.standing or shape.rented or waits)
 
 
 def verdicts(state: State, shape: Shape, rules: Rules, now: Instant) -> ShapeJudged:
@@ -347,11 +366,17 @@ def verdicts(state: State, shape: Shape, rules: Rules, now: Instant) -> ShapeJud
     allowed: list[str] = []
     excluded: list[tuple[str, str, str]] = []
     for offer in state.offers.values():
-        verdict = rules.verdict(Candidate(spec, state.sites[offer.site], offer, data, state.policy))
-        if verdict.allowed and retries.is_kept_from(shape, offer):
+        asked = Candidate(spec, state.sites[offer.site], offer, data, state.policy)
+        verdict = rules.verdict(asked)
+        if verdict.allowed and (unsuited := _unsuited(state, shape, offer.id)):
+            excluded.append((offer.id, unsuited, UNTIL_CHANGED))
+        elif verdict.allowed and retries.is_kept_from(shape, offer):
             excluded.append((offer.id, retries.RULE, ""))
         elif verdict.allowed:
             allowed.append(offer.id)
+        elif verdict.where == BUILT_IN and verdict.rule in (gpu_wanted(asked), finds_what_it_needs(asked)):
+            gap = gap_at_home(asked)
+            excluded.append((offer.id, gap or verdict.rule, UNTIL_CHANGED if gap else BUILT_IN))
         else:
             excluded.append((offer.id, verdict.rule, verdict.where))
     if spec.models_ordered:
@@ -360,6 +385,15 @@ def verdicts(state: State, shape: Shape, rules: Rules, now: Instant) -> ShapeJud
     standing = tuple(sorted((n for n in allowed if n in state.pools), key=lambda n: state.offers[n].term != "owned"))
     rented = tuple(name for name in allowed if name not in state.pools)
     return ShapeJudged(now, shape.number, standing, rented, tuple(excluded))
+
+
+def _unsuited(state: State, shape: Shape, offer_id: str) -> str:
+    """Why too few nodes of a standing offer suit the shape, even if all were free; empty: enough do."""
+    pool = state.pools.get(offer_id)
+    if pool is None or not (pool.barred or shape.unfit):
+        return ""
+    bits = barred(pool, shape, offer_id)
+    return "" if pool.holds_without(bits, shape.spec.gpus) else why_barred(pool, shape, offer_id, bits)
 
 
 def refuse(choices: Choices, shape: Shape) -> None:

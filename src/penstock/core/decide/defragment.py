@@ -52,6 +52,8 @@ def _wishes(state: State, offer_id: str, pool: Pool, now: Instant) -> Iterator[B
         job = lane.head()
         if job is None or (lane.limited and limits.hinder(state, job, now)):
             continue
+        if job.shape.barred:  # not every node with room is one for it
+            continue
         if _unfit(pool, lane.width) and offer_id in job.shape.standing and job.shape.rented:
             offers = quotes.for_job(state, job, state.expect(job), now)
             if offers:
@@ -59,7 +61,9 @@ def _wishes(state: State, offer_id: str, pool: Pool, now: Instant) -> Iterator[B
     for width, away in state.away.items():
         if away and _unfit(pool, width):
             attempt = next(iter(away.values()))
-            pays = moves.pays_to_come(state, attempt, now) if offer_id in attempt.job.shape.standing else None
+            shape = attempt.job.shape
+            may_come = offer_id in shape.standing and not shape.barred
+            pays = moves.pays_to_come(state, attempt, now) if may_come else None
             if pays is not None:
                 yield Beneficiary(pays.saves - pays.move_worth, attempt.job, attempt)
 
@@ -105,7 +109,8 @@ def _cost(state: State, attempt: Attempt, now: Instant) -> Money:
 def _movable(state: State, attempt: Attempt, now: Instant) -> bool:
     job = attempt.job
     on_one_node = len(attempt.slots) == 1 and attempt.phase in ("starting", "running") and job.next is None
-    allowed = attempt.offer.id in job.shape.standing  # a policy that came later may forbid to start it there again
+    # A policy that came later may forbid to start it there again, and not every node may suit it.
+    allowed = attempt.offer.id in job.shape.standing and not job.shape.barred
     return on_one_node and allowed and placement.may_move(state, job, now)
 
 

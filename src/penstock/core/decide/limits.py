@@ -88,7 +88,7 @@ def fits(state: State, lane: Lane, now: Instant) -> bool:
     if not lane.fits() or (room is not None and lane.width > room):
         return False
     kept = kept_free(state, lane.job_class, now)
-    return any(visible(pool, kept.get(offer, 0)).fits(lane.width) for offer, pool in lane.pools)
+    return any(visible(pool, kept.get(offer, 0)).fits(lane.width) for offer, pool in lane.seen())
 
 
 def steps_aside(state: State, lane: Lane, now: Instant) -> bool:

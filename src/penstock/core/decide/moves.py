@@ -7,6 +7,7 @@ from penstock.core.decide.choices import Choices
 from penstock.core.decide.quotes import Quote
 from penstock.core.fold.learned import loss_ppm
 from penstock.core.fold.state import Attempt, State
+from penstock.core.fold.suited import suited
 from penstock.core.model.reasons import CheaperElsewhere, ComesHome
 from penstock.core.model.types import Offer
 from penstock.core.units import HOUR, NEVER, PERMILLE, Instant, Millis, Money, ceil_div, cost_of
@@ -34,7 +35,7 @@ def come_home(choices: Choices) -> None:
 
 def _room_at_home(state: State, attempt: Attempt) -> Offer | None:
     for name in attempt.job.shape.standing:
-        if state.pools[name].fits(attempt.job.spec.gpus):
+        if suited(state, attempt.job.shape, name).fits(attempt.job.spec.gpus):
             return state.offers[name]
     return None
 

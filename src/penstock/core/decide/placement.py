@@ -21,11 +21,12 @@ from penstock.core.decide import (
 from penstock.core.decide.choices import Choices, promise_start
 from penstock.core.decide.quotes import Quote
 from penstock.core.decide.reservations import patience_over_at, reserve
-from penstock.core.decide.rules import by_rule, in_file
+from penstock.core.decide.rules import UNTIL_CHANGED, by_rule, in_file
 from penstock.core.fold.ledger import STOPS_BEFORE_MS
 from penstock.core.fold.pool import Pool, Slots
-from penstock.core.fold.state import Job, State
-from penstock.core.ids import attempt_id, node_id
+from penstock.core.fold.state import Job, Shape, State
+from penstock.core.fold.suited import suited
+from penstock.core.ids import attempt_id, node_id, site_of
 from penstock.core.model.events import StartPromised, StopPromised, WaitPromised
 from penstock.core.model.reasons import (
     Burst,
@@ -35,6 +36,7 @@ from penstock.core.model.reasons import (
     JoinsNode,
     LostNode,
     NoRoomThere,
+    NothingSuits,
     NotWorthWaiting,
     OnlyOwned,
     OwnedFree,
@@ -65,6 +67,8 @@ def start_standing(choices: Choices, job: Job, after: tuple[str, ...] = ()) -> b
         kept = limits.kept_free(state, lane.job_class, now)
     for offer_id, pool in lane.pools:
         offer = state.offers[offer_id]
+        if lane.barred:
+            pool = suited(state, job.shape, offer_id)
         if kept:
             pool = limits.visible(pool, kept.get(offer_id, 0))  # as this job sees it
         if not pool.fits(lane.width):
@@ -112,7 +116,7 @@ def answer(choices: Choices, job: Job) -> bool:
         guards.wait_for_team(choices, job, at_limit)
         return False
     free = 0
-    for _, pool in shape.lane.pools if shape.lane else ():
+    for _, pool in shape.lane.seen() if shape.lane else ():
         free += pool.free_gpus
     if not shape.rented or not state.policy.burst:
         _only_owned(choices, job, free)
@@ -138,9 +142,15 @@ def answer(choices: Choices, job: Job) -> bool:
 
 def _last_failure(job: Job) -> StartFailed | None:
     """Why it waits, if its starts failed at all standing offers that it may use."""
-    if job.setbacks is None or job.shape.standing or not job.shape.without:
+    kept = _kept_from(job.shape)
+    if job.setbacks is None or job.shape.standing or not kept:
         return None
-    return next(job.setbacks[offer].because for offer in reversed(job.setbacks) if offer in job.shape.without)
+    return next(job.setbacks[offer].because for offer in reversed(job.setbacks) if offer in kept)
+
+
+def _kept_from(shape: Shape) -> tuple[str, ...]:
+    """Offers where their starts failed, all of each or some of its nodes."""
+    return (*shape.without, *[offer for offer, _ in shape.unfit])
 
 
 def _wait_after_failure(choices: Choices, job: Job, expected: Millis, failed: StartFailed) -> bool:
@@ -206,8 +216,23 @@ def _soonest(choices: Choices, job: Job, until: Instant) -> Millis:
 def _only_owned(choices: Choices, job: Job, free: int) -> None:
     if not reserve(choices, job):
         stays = _why_it_stays(choices.state, job, free)
-        because = _last_failure(job) or guards.behind_headroom(choices, job, stays)
+        unsuited = _nothing_suits(choices.state, job)
+        because = unsuited or _last_failure(job) or guards.behind_headroom(choices, job, stays)
         choices.record(WaitPromised(choices.now, job.id, patience_over_at(choices, job), because))
+
+
+def _nothing_suits(state: State, job: Job) -> NothingSuits | None:
+    """What must change, at home or in the sites file, before it can start there."""
+    shape = job.shape
+    whys = [(offer, rule) for offer, rule, where in shape.excluded if where == UNTIL_CHANGED]
+    if shape.standing or not whys:
+        return None
+    away = [(rule, in_file(where)) for offer, rule, where in shape.excluded if offer not in state.pools]
+    elsewhere, where = away[0] if away else ("", "")
+    offer, why = whys[0]
+    if job.setbacks is not None and offer in job.setbacks and offer in dict(shape.unfit):
+        why = f"{why} ({job.setbacks[offer].because.words})"
+    return NothingSuits(site=site_of(offer), why=why, elsewhere=elsewhere, where=where)
 
 
 def _why_it_stays(state: State, job: Job, free: int) -> OnlyOwned:
@@ -326,9 +351,9 @@ def _why_burst(
 def _failed_at(state: State, job: Job) -> str:
     """The standing offer where its start failed, if there is no other that it may use."""
     shape = job.shape
-    if shape.standing or not shape.without:
+    if shape.standing:
         return ""
-    return next((offer for offer in shape.without if offer in state.pools), "")
+    return next((offer for offer in _kept_from(shape) if offer in state.pools), "")
 
 
 def _barred_by(state: State, job: Job) -> str:
@@ -486,7 +511,7 @@ def move(choices: Choices, job: Job, offer: Offer, because: Reason, after: tuple
     """Promise the next attempt first, then the stop: a moving job always has somewhere to go."""
     state = choices.state
     if state.standing(offer):
-        pool = state.pools[offer.id]
+        pool = suited(state, job.shape, offer.id)
         reached = offer.id in job.shape.standing and offer.site not in state.lost_sites
         if not reached or not pool.fits(job.spec.gpus):
             return False

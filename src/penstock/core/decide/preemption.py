@@ -12,6 +12,7 @@ from penstock.core.decide.governance import class_rule
 from penstock.core.decide.quotes import Quote
 from penstock.core.fold.pool import Pool
 from penstock.core.fold.state import Attempt, Job, State
+from penstock.core.fold.suited import suited
 from penstock.core.model.events import StopPromised
 from penstock.core.model.reasons import ClassPreempted, Displaced, OwnedFree, Preempted, Reason, RoomMade
 
@@ -141,13 +142,13 @@ def _make_room(
     state = choices.state
     for offer_id in job.shape.standing:
         offer, pool = state.offers[offer_id], state.pools[offer_id]
-        victims, free = _victims(state, offer_id, job.spec.gpus, eligible), pool.free_gpus
+        victims, free = _victims(state, offer_id, job, eligible), pool.free_gpus
         if victims is None or not pool.open or not give_way(victims):
             continue
         speed = quotes.rate_of(job.shape, state, offer).speed_permille
         waited, left_by = choices.now - job.submitted_at, tuple([victim.job.id for victim in victims])
         because = RoomMade(waited_ms=waited, free_gpus=free, left_by=left_by) if left_by else OwnedFree(waited, free)
-        slots = pool.choose(job.spec.gpus, lookahead.plain(state.policy))
+        slots = suited(state, job.shape, offer_id).choose(job.spec.gpus, lookahead.plain(state.policy))
         after = tuple(victim.id for victim in victims if victim.phase != "over")
         width = job.spec.gpus
         choices.record(promise_start(choices, job, offer, because, width, speed, after, slots))
@@ -155,9 +156,9 @@ def _make_room(
     return False
 
 
-def _victims(state: State, offer_id: str, width: int, eligible: Callable[[Attempt], bool]) -> list[Attempt] | None:
+def _victims(state: State, offer_id: str, job: Job, eligible: Callable[[Attempt], bool]) -> list[Attempt] | None:
     """The fewest attempts, lowest in priority and latest started, whose GPUs suffice together with the free ones."""
-    pool = state.pools[offer_id]
+    pool, width = suited(state, job.shape, offer_id), job.spec.gpus
     running = [a for a in state.attempts.values() if a.offer.id == offer_id and a.slots and eligible(a)]
     # Not those whose GPUs are promised to others already.
     running = [a for a in running if not any(node in pool.owed for node, _ in a.slots)]

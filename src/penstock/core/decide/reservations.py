@@ -7,6 +7,7 @@ from penstock.core.decide import limits, quotes, waiting
 from penstock.core.decide.choices import Choices, promise_start
 from penstock.core.fold.pool import Pool
 from penstock.core.fold.state import Job, State
+from penstock.core.fold.suited import suited
 from penstock.core.model.events import ReservePromised
 from penstock.core.model.reasons import OwnedFree, WaitedLongest
 from penstock.core.units import HOUR, NEVER, Instant, Millis
@@ -23,7 +24,7 @@ def reserve(choices: Choices, job: Job) -> bool:
         pool = state.pools[offer_id]
         if offer_id in taken or not pool.open:  # asked first: what follows looks at every node
             continue
-        soonest = _soonest(state, offer_id, job.spec.gpus)
+        soonest = _soonest(state, offer_id, job.spec.gpus, suited(state, job.shape, offer_id).usable)
         if soonest is None:
             continue
         free_in_ms, nodes = soonest
@@ -33,11 +34,11 @@ def reserve(choices: Choices, job: Job) -> bool:
     return False
 
 
-def _soonest(state: State, offer_id: str, width: int) -> tuple[Millis, tuple[int, ...]] | None:
+def _soonest(state: State, offer_id: str, width: int, usable: int) -> tuple[Millis, tuple[int, ...]] | None:
     """The nodes that will have room for so many GPUs soonest, and in how long: whole nodes, and a part of one more."""
     pool = state.pools[offer_id]
     whole, rest = divmod(width, pool.per_node)
-    up = [node for node in range(pool.size) if pool.usable >> node & 1]
+    up = [node for node in range(pool.size) if usable >> node & 1]
     chosen = _free_first(state, offer_id, pool, up, pool.per_node)[:whole]
     if rest:
         others = [node for node in up if node not in [taken for _, taken in chosen]]

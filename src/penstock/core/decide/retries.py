@@ -21,16 +21,19 @@ OBSTACLES: Final = ("unfit", "missing", "denied")
 RULE: Final = "its start failed there, or needs a repair first"
 
 
-def promise_retries(choices: Choices, failed: list[tuple[Attempt, str, str, Millis]]) -> None:
-    """Record each failed start with what it cost, and when it is tried there again."""
+def promise_retries(choices: Choices, failed: list[tuple[Attempt, str, str, Millis, tuple[str, ...]]]) -> None:
+    """Record each failed start with what it cost, and when it is tried there again. Nodes with free GPUs that could not
+    take it are not tried again before something changes there; the offer's others are, at once.
+    """
     state, now = choices.state, choices.now
-    for attempt, cause, words, retry_ms in failed:
+    for attempt, cause, words, retry_ms, tried in failed:
         job, offer = attempt.job, attempt.offer.id
         if state.jobs.get(job.id) is not job:  # cancelled meanwhile
             continue
         before = (job.setbacks or {}).get(offer)
         failures = before.failures + 1 if before is not None and before.cause == cause else 1
         retry_at = now + pause(retry_ms, failures if cause in OBSTACLES else failures - 1)
+        nodes = tuple(sorted({*tried, *(before.nodes if before is not None else ())})) if tried else ()
         because = StartFailed(
             offer=offer,
             attempt=attempt.id,
@@ -40,9 +43,10 @@ def promise_retries(choices: Choices, failed: list[tuple[Attempt, str, str, Mill
             took_ms=now - attempt.promised_at,
             gpus=attempt.width,
             cost=_cost(state, attempt, now),
-            retry_at=retry_at if retry_at > now else 0,
+            retry_at=retry_at if retry_at > now and not nodes else 0,
+            nodes=len(nodes),
         )
-        choices.record(RetryPromised(now, job.id, offer, retry_at, because))
+        choices.record(RetryPromised(now, job.id, offer, retry_at, because, nodes))
 
 
 def _cost(state: State, attempt: Attempt, now: Instant) -> Money:

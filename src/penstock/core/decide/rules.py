@@ -8,7 +8,17 @@ from typing import Final, Protocol
 
 from penstock.core.model.governance import ApprovalRule
 from penstock.core.model.reasons import RuledOut
-from penstock.core.model.types import STANDING, DataSet, GpuChoice, JobSpec, Offer, Policy, Site
+from penstock.core.model.types import (
+    NODE_WITH,
+    STANDING,
+    TOLERATES,
+    DataSet,
+    GpuChoice,
+    JobSpec,
+    Offer,
+    Policy,
+    Site,
+)
 from penstock.core.units import MOST_NODES, PERMILLE, Millis, Money
 from penstock.core.values import value
 
@@ -52,6 +62,8 @@ class ApprovalNeed:
 
 ALLOWED = Verdict(True)
 BUILT_IN: Final = "built in"  #: `Verdict.where` of a rule that no file has
+#: The same of what keeps a job from its home as things are there, or as the sites file describes them: it waits.
+UNTIL_CHANGED: Final = "until it changes"
 
 # How needs and `has` are spelt, beside plain names like "volume scratch".
 NODE_SELECTOR: Final = "node selector "  #: `key=value`; alternatives are joined by " or "
@@ -113,7 +125,23 @@ def _source(rule: Callable[[Candidate], str], asked: Candidate) -> str:
 
 def in_file(where: str) -> str:
     """File and line of a policy's rule; empty for ours."""
-    return "" if where == BUILT_IN else where
+    return "" if where in (BUILT_IN, UNTIL_CHANGED) else where
+
+
+def gap_at_home(asked: Candidate) -> str:
+    """What keeps it from an offer of its home: GPUs or labels that its nodes have not, or that the sites file does not
+    tell of. As in plain Kubernetes such a job waits.
+    """
+    spec, offer = asked.spec, asked.offer
+    if asked.site.id != spec.home:
+        return ""
+    if not gpu_wanted(asked):
+        return finds_what_it_needs(asked)
+    if spec.mig_profile != offer.mig_profile or (spec.needs and _resources(spec.needs) != _resources(offer.has)):
+        wanted = _listed(_resources(spec.needs)) or spec.mig_profile or "whole GPUs"
+        return f"no offer of {asked.site.id} has {wanted}; if its nodes have some, write an offer for them"
+    models = " or ".join(choice.model for choice in spec.gpu_models)
+    return f"no offer of {asked.site.id} has GPU {models}; if its nodes have it, write it as `gpu` of their offer"
 
 
 def by_rule(excluded: Iterable[tuple[str, str, str]]) -> tuple[RuledOut, ...]:
@@ -171,7 +199,7 @@ def _found(asked: Candidate, has: tuple[str, ...], need: str) -> bool:
     """
     if need.startswith(GPU_LABEL):
         return stands_in(asked.spec, asked.offer) or not contradicts(asked.offer.has, need)
-    return need.startswith(GPU_RESOURCE) or meets(has, need)
+    return need.startswith((GPU_RESOURCE, NODE_WITH, TOLERATES)) or meets(has, need)
 
 
 def meets(has: tuple[str, ...], need: str) -> bool:

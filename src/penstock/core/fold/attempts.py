@@ -7,8 +7,9 @@ from typing import Final
 
 from penstock.core.fold import clusters, governed, money, retries
 from penstock.core.fold.learned import Losses
+from penstock.core.fold.pool import Pool, Slots
 from penstock.core.fold.queue import count_use, dequeue, enqueue, prove
-from penstock.core.fold.state import Attempt, Job, Node, State, launch_action, start_action, without
+from penstock.core.fold.state import Attempt, Job, Node, State, launch_action, note_reserved, start_action, without
 from penstock.core.fold.transitions import (
     move_attempt,
     move_job,
@@ -229,6 +230,8 @@ def begin_if_ready(state: State, attempt: Attempt) -> None:
         if node.phase != "busy":
             move_node(state, node, "busy")
         node.idle_at = None
+    if attempt.asked:
+        note_reserved(state, attempt)
     state.changes.actions.append(start_action(state, attempt))
 
 
@@ -253,6 +256,44 @@ def attempt_started(state: State, event: e.AttemptStarted) -> None:
     # A node said so when it was ready, and one that was joined says nothing.
     if (state.refusals or attempt.offer.term == "spot") and not attempt.nodes:
         saw_capacity(state, attempt.offer)
+
+
+def attempt_placed(state: State, event: e.AttemptPlaced) -> None:
+    """Its site put it on other nodes than it was promised: those GPUs are taken, and the promised ones free."""
+    attempt = state.attempts.get(event.attempt)
+    pool = None if attempt is None else state.pools.get(attempt.offer.id)
+    if attempt is None or pool is None or not attempt.slots:
+        return
+    wanted = dict(event.nodes)
+    slots = tuple([(node, wanted[name]) for node, name in enumerate(pool.names) if wanted.get(name, 0) > 0])
+    known = len(slots) == len(wanted) and all(gpus <= pool.per_node for _, gpus in slots)
+    if known and sum([gpus for _, gpus in slots]) == attempt.width and sorted(slots) != sorted(attempt.slots):
+        before = attempt.slots
+        _put_on(state, attempt, pool, slots)
+        _change_places(state, attempt, pool, before)
+
+
+def _change_places(state: State, attempt: Attempt, pool: Pool, left: Slots) -> None:
+    """Who was promised the GPUs that it took cannot be there: until it is seen, count it where this one was to be."""
+    for node in [node for node, _ in attempt.slots if pool.owed.get(node, 0) and not pool.others.get(node, 0)]:
+        for other in list(state.on_node[attempt.offer.id][node].values()):
+            waits = other is not attempt and other.phase in ("promised", "starting") and len(other.slots) == 1
+            free = [number for number, _ in left if pool.free[number] >= other.width]
+            if waits and free and pool.owed.get(node, 0):
+                _put_on(state, other, pool, ((free[0], other.width),))
+
+
+def _put_on(state: State, attempt: Attempt, pool: Pool, slots: Slots) -> None:
+    touch_attempt(state, attempt)
+    on_node = state.on_node[attempt.offer.id]
+    for node, _ in attempt.slots:
+        del on_node[node][attempt.id]
+    pool.give(attempt.slots)
+    for node, gpus in slots:
+        pool.put(node, gpus)
+        on_node[node][attempt.id] = attempt
+    attempt.slots = slots
+    state.changes.freed = True
 
 
 def attempt_stuck(state: State, event: e.AttemptStuck) -> None:
@@ -357,7 +398,7 @@ def attempt_refused(state: State, event: e.AttemptRefused) -> None:
             state.changes.note_rare().refused.append((attempt.offer, event.retry_ms))
         if event.shortage in WANTS_A_PERSON:
             money.alarm(state, event.shortage, f"{attempt.offer.id}: {event.words}")
-        retries.failed(state, attempt, event.obstacle or "full", event.words, event.retry_ms)
+        retries.failed(state, attempt, event.obstacle or "full", event.words, event.retry_ms, event.nodes)
         lose(state, event.attempt, attempt.resume_ms, billed=False)
 
 

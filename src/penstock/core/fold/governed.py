@@ -10,6 +10,7 @@ from typing import Final
 from penstock.core.fold.money import bind_to_jobs
 from penstock.core.fold.queue import ask_all, cap_of
 from penstock.core.fold.state import Attempt, Node, State
+from penstock.core.fold.suited import for_anybody
 from penstock.core.model import ranks
 from penstock.core.model.events import HoursOpened
 from penstock.core.model.governance import ClassRule, Governance, TeamRule
@@ -102,7 +103,8 @@ def pass_time(state: State, at: Instant) -> None:
 def utilisation(state: State) -> int:
     """Of standing GPUs that can be reached, in thousandths; those of other people's pods count as used."""
     total = free = 0
-    for pool in state.pools.values():
+    for every in state.pools.values():
+        pool = for_anybody(every)
         if pool.open:
             total += pool.per_node * pool.up.bit_count()
             free += pool.free_gpus

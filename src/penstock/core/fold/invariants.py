@@ -5,6 +5,7 @@ check(state)        # raises AssertionError with the first that is broken; linea
 
 from penstock.core.fold.job_approvals import open_request
 from penstock.core.fold.state import Attempt, Job, State
+from penstock.core.fold.suited import barred
 from penstock.core.ids import is_cluster
 from penstock.core.units import NEVER, Money
 
@@ -49,8 +50,11 @@ def _check_jobs(state: State) -> None:
         waits = job.phase in ("waiting", "paused")
         assert job.queued == (waits and job.id not in state.suspended), f"job {job.id} is {job.phase}"
         assert (job.attempt is None) == waits, f"job {job.id} is {job.phase}"
-        kept = tuple(sorted(offer for offer, back in (job.setbacks or {}).items() if back.retry_at > state.at))
+        backs = [(offer, back) for offer, back in sorted((job.setbacks or {}).items()) if back.retry_at > state.at]
+        kept = tuple(offer for offer, back in backs if not back.nodes)
         assert job.shape.without == kept, f"job {job.id} is kept from {kept}, its shape from {job.shape.without}"
+        unfit = tuple((offer, back.nodes) for offer, back in backs if back.nodes)
+        assert job.shape.unfit == unfit, f"job {job.id} is kept from nodes {unfit}, its shape from {job.shape.unfit}"
         assert state.shapes.get(job.shape.key) is job.shape, f"job {job.id} has a shape of an earlier policy"
         assert job.queued or job.until_at == NEVER, f"job {job.id} is {job.phase}, with an answer due"
 
@@ -176,6 +180,9 @@ def _check_kept(state: State) -> None:
 
 def _check_slots(state: State) -> None:
     taken: dict[tuple[str, int], int] = {}
+    for shape in state.shapes.values():
+        for offer_id, bits in shape.barred.items() if shape.judged else ():
+            assert bits == barred(state.pools[offer_id], shape, offer_id), f"shape {shape.number} at {offer_id}"
     for attempt in state.attempts.values():
         for node, gpus in attempt.slots:
             taken[attempt.offer.id, node] = taken.get((attempt.offer.id, node), 0) + gpus

@@ -12,7 +12,10 @@ Slots: TypeAlias = tuple[tuple[int, int], ...]  # (node, GPUs)
 
 
 class Pool:
-    __slots__ = ("free", "free_gpus", "having", "kept", "names", "open", "others", "owed", "per_node", "size", "up")
+    __slots__ = (
+        "barred", "free", "free_gpus", "having", "kept", "names", "open", "others", "owed", "per_node", "size",
+        "unsuited", "up",
+    )  # fmt: skip
 
     def __init__(self, per_node: int, size: int) -> None:
         self.per_node = per_node
@@ -26,6 +29,9 @@ class Pool:
         self.names: list[str] = []  #: the site's own, of the first so many nodes; empty where it has none
         self.others: dict[int, int] = {}  #: node -> GPUs that are not ours to use
         self.owed: dict[int, int] = {}  #: of these, those that jobs of ours still hold
+        #: Need -> nodes that do not meet it, or that alone do; and the same as a set. Empty where nodes are alike.
+        self.unsuited: dict[str, tuple[tuple[str, ...], bool]] = {}
+        self.barred: dict[str, int] = {}
 
     def fits(self, width: int) -> bool:
         having, per_node = self.having, self.per_node
@@ -71,6 +77,30 @@ class Pool:
         copy.up, copy.kept, copy.free_gpus, copy.open = self.up, self.kept, self.free_gpus, self.open
         return copy
 
+    def without(self, nodes: int) -> "Pool":
+        """A copy to play with, for jobs that these nodes do not suit."""
+        copy = self.scratch()
+        for node in range(self.size):
+            if nodes >> node & 1:
+                copy.withdraw(node)
+        return copy
+
+    def fits_without(self, nodes: int, width: int) -> bool:
+        """Whether it fits for jobs that these nodes do not suit."""
+        having, per_node, others = self.having, self.per_node, ~nodes
+        if not self.open:
+            return False
+        if width <= per_node:
+            return having[width] & others != 0
+        whole, rest = divmod(width, per_node)
+        empty = (having[per_node] & others).bit_count()
+        return empty >= whole and (not rest or empty > whole or (having[rest] & others).bit_count() > whole)
+
+    def holds_without(self, nodes: int, width: int) -> bool:
+        """Whether it would ever fit, if all the other nodes were free."""
+        left = self.size - (nodes & ((1 << self.size) - 1)).bit_count()
+        return left * self.per_node >= width
+
     def slots_on(self, nodes: tuple[int, ...], width: int) -> Slots:
         """The slots of these very nodes that such a job would take; none while they are not all free enough."""
         whole, rest = divmod(width, self.per_node)
@@ -92,6 +122,16 @@ class Pool:
             free[node] = left - gpus
             if not self.kept & bit:  # otherwise a backfill, on GPUs that do not count as free
                 self.free_gpus -= gpus
+
+    def put(self, node: int, gpus: int) -> None:
+        """So many GPUs of the node are in use by us, whatever we believed of them: what was not free is owed."""
+        usable, here = self.usable >> node & 1, min(gpus, self.free[node])
+        if usable:
+            self._close(node)
+        self.free[node] -= here
+        _note(self.owed, node, self.owed.get(node, 0) + gpus - here)
+        if usable:
+            self._open(node)
 
     def give(self, slots: Slots) -> None:
         free, having = self.free, self.having

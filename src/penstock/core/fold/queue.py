@@ -17,6 +17,7 @@ from penstock.core.fold.state import (
     Shape,
     State,
 )
+from penstock.core.fold.suited import note_barred
 from penstock.core.fold.transitions import must_be_queued, touch_job
 from penstock.core.ids import members
 from penstock.core.model import events as e
@@ -35,7 +36,9 @@ def regroup(state: State) -> None:
     for job in state.jobs.values():
         before = job.shape
         shape = shape_of(state, job.spec)
-        job.shape = shape_without(state, shape, before.without, before.stays) if before.base is not None else shape
+        if before.base is not None:
+            shape = shape_without(state, shape, before.without, before.stays, before.unfit)
+        job.shape = shape
 
 
 def judge_anew(state: State) -> None:
@@ -86,13 +89,15 @@ def shape_of(state: State, spec: JobSpec) -> Shape:
     return shape
 
 
-def shape_without(state: State, base: Shape, offers: tuple[str, ...], stays: bool) -> Shape:
-    """The shape of jobs that are kept from these offers meanwhile."""
-    key = (*base.key, offers, stays)
+def shape_without(
+    state: State, base: Shape, offers: tuple[str, ...], stays: bool, unfit: tuple[tuple[str, tuple[str, ...]], ...] = ()
+) -> Shape:
+    """The shape of jobs that are kept from these offers, or from some of their nodes, meanwhile."""
+    key = (*base.key, offers, stays, unfit) if unfit else (*base.key, offers, stays)
     shape = state.shapes.get(key)
     if shape is None:
         shape = _new_shape(state, key, base.spec)
-        shape.base, shape.without, shape.stays = base, offers, stays
+        shape.base, shape.without, shape.stays, shape.unfit = base, offers, stays, unfit
     return shape
 
 
@@ -218,6 +223,7 @@ def shape_judged(state: State, event: e.ShapeJudged) -> None:
     shape.standing, shape.rented, shape.excluded, shape.judged = event.standing, event.rented, event.excluded, True
     shape.ways = None
     state.stale_shapes = [other for other in state.stale_shapes if other is not shape]
+    note_barred(state, shape)
     lane = shape.lane = _lane(state, shape)
     for job in shape.pending:
         lane.add(job)
@@ -232,7 +238,9 @@ def _lane(state: State, shape: Shape) -> Lane:
     known, spec, headroom = (shape.standing, shape.spec.gpus), shape.spec, state.policy.governance.headroom
     team = spec.team if state.policy.ordering == "fair" or spec.team in state.at_once else ""
     job_class = spec.job_class if headroom and any(rule.job_class == spec.job_class for rule in headroom) else ""
-    lane = state.lane_of.get((*known, team, job_class))
+    barred = tuple([shape.barred.get(offer, 0) for offer in shape.standing]) if shape.barred else ()
+    key = (*known, team, job_class, barred) if any(barred) else (*known, team, job_class)
+    lane = state.lane_of.get(key)
     if lane is None:
         starts = state.starts.get(known)
         if starts is None:
@@ -240,7 +248,8 @@ def _lane(state: State, shape: Shape) -> Lane:
         pools = tuple((offer, state.pools[offer]) for offer in shape.standing)
         lane = Lane(len(state.lanes), spec.gpus, pools, starts, team)
         lane.job_class, lane.limited = job_class, bool(headroom) or spec.team in state.at_once
-        state.lane_of[(*known, team, job_class)] = lane
+        lane.barred = barred if any(barred) else ()
+        state.lane_of[key] = lane
         state.lanes.append(lane)
     return lane
 

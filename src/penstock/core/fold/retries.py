@@ -5,14 +5,16 @@ A job that is kept from offers has a shape of its own kind, which lacks them: ev
 so none of them can place it there. Other jobs keep theirs, and the offers stay open for them.
 """
 
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Final
 
 from penstock.core.fold.queue import ask_all, change_shape, shape_without
 from penstock.core.fold.state import Attempt, Job, Setback, State
 from penstock.core.ids import site_of
+from penstock.core.model import events as e
 from penstock.core.model.events import RetryPromised
-from penstock.core.units import MINUTE, SECOND, Instant, Millis
+from penstock.core.units import MINUTE, NEVER, SECOND, Instant, Millis
 
 #: An attempt that kept nothing and was over so soon after its start made no progress.
 AT_ONCE_MS: Final[Millis] = 10 * MINUTE
@@ -22,12 +24,19 @@ PAUSE_MS: Final[Millis] = 30 * SECOND
 REPAIRED_BY_PEOPLE: Final = ("missing", "denied")
 
 
-def failed(state: State, attempt: Attempt, cause: str, words: str = "", retry_ms: Millis = PAUSE_MS) -> None:
+def failed(
+    state: State,
+    attempt: Attempt,
+    cause: str,
+    words: str = "",
+    retry_ms: Millis = PAUSE_MS,
+    nodes: tuple[str, ...] = (),
+) -> None:
     """Note a start that failed, for `decide/retries`. Call it before the attempt is over; progress is no failure."""
     if _made_progress(state, attempt):
         progressed(state, attempt)
     else:
-        state.changes.note_rare().failed.append((attempt, cause, words, retry_ms))
+        state.changes.note_rare().failed.append((attempt, cause, words, retry_ms, nodes))
 
 
 def _made_progress(state: State, attempt: Attempt) -> bool:
@@ -48,11 +57,31 @@ def progressed(state: State, attempt: Attempt) -> None:
 def retry_promised(state: State, event: RetryPromised) -> None:
     job, why = state.jobs[event.job], event.because
     others = {offer: setback for offer, setback in (job.setbacks or {}).items() if offer != event.offer}
-    job.setbacks = {**others, event.offer: Setback(why.cause, why.failures, event.retry_at, why)}  # the newest last
-    if event.retry_at > event.at:
-        heappush(state.retries, (event.retry_at, job.seq, event.offer, job))
+    setback = Setback(why.cause, why.failures, event.retry_at, why)
+    if event.nodes:
+        setback = replace(setback, retry_at=NEVER, nodes=event.nodes, not_before=event.retry_at)
+    job.setbacks = {**others, event.offer: setback}  # the newest last
+    if event.at < setback.retry_at < NEVER:
+        heappush(state.retries, (setback.retry_at, job.seq, event.offer, job))
     _reshape(state, job)
     drop_stale_retries(state)
+
+
+def nodes_changed(state: State, event: e.NodesChanged) -> None:
+    """Jobs that these nodes could not take may be started there again, if not too soon after the last time."""
+    changed, freed = set(event.nodes), []
+    for job in state.jobs.values():
+        setback = (job.setbacks or {}).get(event.offer)
+        if setback is None or setback.retry_at < NEVER or changed.isdisjoint(setback.nodes):
+            continue
+        assert job.setbacks is not None
+        retry_at = max(event.at, setback.not_before)
+        job.setbacks = {**job.setbacks, event.offer: replace(setback, retry_at=retry_at)}
+        if retry_at > event.at:
+            heappush(state.retries, (retry_at, job.seq, event.offer, job))
+        else:
+            freed.append(job)
+    _let_back(state, freed)
 
 
 def reopen(state: State, at: Instant) -> None:
@@ -61,9 +90,13 @@ def reopen(state: State, at: Instant) -> None:
     while state.retries and state.retries[0][0] <= at:
         due[heappop(state.retries)[3]] = None
         drop_stale_retries(state)
-    for job in due:
+    _let_back(state, list(due))
+
+
+def _let_back(state: State, jobs: list[Job]) -> None:
+    for job in jobs:
         _reshape(state, job)
-    queued = [job for job in due if job.queued]
+    queued = [job for job in jobs if job.queued]
     if queued:
         ask_all(state, queued)
         state.changes.freed = True
@@ -87,6 +120,8 @@ def _reshape(state: State, job: Job) -> None:
     kept = {offer: setback for offer, setback in (job.setbacks or {}).items() if setback.retry_at > state.at}
     home = job.spec.home
     stays = any(site_of(offer) == home and setback.cause in REPAIRED_BY_PEOPLE for offer, setback in kept.items())
-    shape = shape_without(state, base, tuple(sorted(kept)), stays) if kept else base
+    offers = tuple(sorted(offer for offer, setback in kept.items() if not setback.nodes))
+    unfit = tuple(sorted((offer, setback.nodes) for offer, setback in kept.items() if setback.nodes))
+    shape = shape_without(state, base, offers, stays, unfit) if kept else base
     if shape is not job.shape:
         change_shape(state, job, shape)

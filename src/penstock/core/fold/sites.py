@@ -1,6 +1,7 @@
 """Applies events to sites, offers and nodes: they join, are lost, and come back. Part of `apply`."""
 
 from dataclasses import replace
+from typing import Final
 
 from penstock.core.fold import clusters, governed, retries, warm
 from penstock.core.fold.attempts import (
@@ -16,6 +17,7 @@ from penstock.core.fold.money import alarm, drop_stale_renewals
 from penstock.core.fold.pool import Pool
 from penstock.core.fold.queue import judge_anew, keep_no_longer
 from penstock.core.fold.state import Node, State, without
+from penstock.core.fold.suited import count_unsuited, needs_there
 from penstock.core.fold.transitions import move_node, touch_offer
 from penstock.core.ids import is_cluster, site_of, standing_node
 from penstock.core.model import events as e
@@ -23,6 +25,9 @@ from penstock.core.model.actions import ReleaseNode
 from penstock.core.model.lifecycle import Broken
 from penstock.core.model.types import Offer
 from penstock.core.units import NEVER
+
+#: Needs that one pool remembers; then those that no job has any more are forgotten.
+MOST_NEEDS: Final = 1_000
 
 
 def site_joined(state: State, event: e.SiteJoined) -> None:
@@ -121,6 +126,7 @@ def nodes_seen(state: State, event: e.NodesSeen) -> None:
     pool, seen = state.pools.get(event.offer), dict(event.nodes)
     if pool is None:
         return
+    before = pool.names.copy()
     for name in seen:
         if name not in pool.names:
             _call(state, event.offer, pool, name, seen)
@@ -128,8 +134,15 @@ def nodes_seen(state: State, event: e.NodesSeen) -> None:
         has = min(seen.get(pool.names[node], 0), pool.per_node) if node < len(pool.names) else 0
         _leave_to_others(state, event.offer, node, pool.per_node - has)
     state.changes.freed = True
-    if _count(state, state.offers.get(event.offer)):
+    renamed = pool.names != before and _is_unequal(state, pool, event.offer)
+    if _count(state, state.offers.get(event.offer)) or renamed:
         judge_anew(state)
+
+
+def _is_unequal(state: State, pool: Pool, offer: str) -> bool:
+    """Its nodes do not suit all jobs, and have other numbers now."""
+    count_unsuited(pool)
+    return bool(pool.unsuited) or any(offer in dict(shape.unfit) for shape in state.shapes.values())
 
 
 def _call(state: State, offer: str, pool: Pool, name: str, seen: dict[str, int]) -> None:
@@ -157,6 +170,19 @@ def _count(state: State, offer: Offer | None) -> bool:
         return False
     state.offers[offer.id] = replace(offer, shapes=(replace(offer.shapes[-1], count=pool.size),))
     return True
+
+
+def nodes_unsuited(state: State, event: e.NodesUnsuited) -> None:
+    pool = state.pools.get(event.offer)
+    if pool is None or pool.unsuited.get(event.need) == (event.nodes, event.only):
+        return
+    if len(pool.unsuited) >= MOST_NEEDS:
+        live = {need for job in state.jobs.values() for need in job.spec.needs}
+        pool.unsuited = {need: known for need, known in pool.unsuited.items() if not need or need in live}
+    pool.unsuited[event.need] = (event.nodes, event.only)
+    count_unsuited(pool)
+    if any(event.need in needs_there(shape, event.offer) for shape in state.shapes.values()):
+        judge_anew(state)
 
 
 def site_lost(state: State, event: e.SiteLost) -> None:

@@ -39,8 +39,10 @@ class Setback:
 
     cause: str
     failures: int
-    retry_at: Instant  # not there before; past, or now, while it may
+    retry_at: Instant  # not there before; past, or now, while it may; NEVER: when `nodes` change
     because: StartFailed
+    nodes: tuple[str, ...] = ()  # it is kept from these alone
+    not_before: Instant = 0  # however soon they change
 
 
 class Job:
@@ -88,9 +90,9 @@ class Job:
 
 class Attempt:
     __slots__ = (
-        "after", "because", "copies", "ended_at", "ends_by", "held", "id", "job", "kept_ms", "lease", "missing",
-        "nodes", "offer", "outcome", "phase", "promised_at", "resume_ms", "seq", "slots", "speed_permille", "spent",
-        "started_at", "then", "width", "yielded",
+        "after", "asked", "because", "copies", "ended_at", "ends_by", "held", "id", "job", "kept_ms", "lease",
+        "missing", "nodes", "not_on", "offer", "outcome", "phase", "promised_at", "resume_ms", "seq", "slots",
+        "speed_permille", "spent", "started_at", "then", "width", "yielded",
     )  # fmt: skip
 
     def __init__(self, promise: StartPromised, job: Job, offer: Offer, seq: int) -> None:
@@ -100,6 +102,8 @@ class Attempt:
         self.width, self.speed_permille = promise.width, promise.speed_permille
         self.resume_ms = self.kept_ms = promise.resume_ms
         self.slots: Slots = promise.slots
+        self.asked: Slots = promise.slots  #: what its site was asked for; it may have put the attempt elsewhere
+        self.not_on: tuple[str, ...] = ()  #: nodes that were reserved for others when it was asked for
         self.nodes: tuple[str, ...] = ()
         self.lease = ""  #: the hold's id, where the site sells by the attempt
         self.missing: tuple[str, ...] = ()  #: nodes not ready yet
@@ -189,8 +193,8 @@ class Shape:
     """Jobs that every rule and offer treats alike. Verdicts and quotes are made once for all of them."""
 
     __slots__ = (
-        "base", "excluded", "judged", "key", "lane", "number", "pending", "rates", "rented", "scopes", "spec",
-        "standing", "stays", "ways", "without",
+        "barred", "base", "excluded", "judged", "key", "lane", "number", "pending", "rates", "rented", "scopes", "spec",
+        "standing", "stays", "unfit", "ways", "without",
     )  # fmt: skip
 
     def __init__(self, number: int, key: ShapeKey, spec: JobSpec) -> None:
@@ -206,6 +210,8 @@ class Shape:
         self.base: Shape | None = None
         self.without: tuple[str, ...] = ()
         self.stays = False
+        self.unfit: tuple[tuple[str, tuple[str, ...]], ...] = ()  #: by standing offer: nodes that could not take them
+        self.barred: dict[str, int] = {}  #: by standing offer: nodes that do not suit them; empty where all do
         self.pending: dict[Job, None] = {}  #: queued jobs, while there is no verdict
         #: Caches of `quotes`: each offer's cost for this shape, and the rented ones with their rates.
         self.rates: dict[str, Any] = {}
@@ -219,12 +225,13 @@ class Lane:
     job from a lane takes one that is queued.
     """
 
-    __slots__ = ("job_class", "jobs", "keys", "limited", "number", "pools", "starts", "team", "width")
+    __slots__ = ("barred", "job_class", "jobs", "keys", "limited", "number", "pools", "starts", "team", "width")
 
     def __init__(self, number: int, width: int, pools: tuple[tuple[str, Pool], ...], starts: Starts, team: str) -> None:
         self.number, self.width, self.pools, self.starts, self.team = number, width, pools, starts, team
         self.job_class = ""  #: of its jobs, if headroom is kept for that class
         self.limited = False  #: whether headroom, or a team's limit on GPUs, may keep its jobs from free ones
+        self.barred: tuple[int, ...] = ()  #: for each pool, nodes that do not suit its jobs; empty where all do
         self.jobs: dict[OrderKey, Job] = {}  #: by key
         self.keys: list[Any] = []  #: of its jobs, in order
 
@@ -253,10 +260,22 @@ class Lane:
 
     def fits(self) -> bool:
         width = self.width
+        if self.barred:
+            return self._fits_on_some()
         for _, pool in self.pools:  # noqa: SIM110 - any() with a generator takes twice as long, and this is asked often
             if pool.free_gpus >= width and pool.fits(width):
                 return True
         return False
+
+    def seen(self) -> tuple[tuple[str, Pool], ...]:
+        """The pools as its jobs see them."""
+        if not self.barred:
+            return self.pools
+        return tuple([(name, pool.without(no)) for no, (name, pool) in zip(self.barred, self.pools, strict=True)])
+
+    def _fits_on_some(self) -> bool:
+        pools = zip(self.barred, self.pools, strict=True)
+        return any(pool.fits_without(barred, self.width) for barred, (_, pool) in pools)
 
 
 class Aim:
@@ -305,7 +324,8 @@ class RareChanges:
         self.open_spot: dict[str, None] = {}  #: spot offers that were seen to have capacity
         self.room: dict[str, None] = {}  #: scopes with more money available than before
         self.refused: list[tuple[Offer, Millis]] = []
-        self.failed: list[tuple[Attempt, str, str, Millis]] = []  #: starts: cause, the site's words, its pause
+        #: Starts: cause, the site's words, its pause, nodes that could not take it.
+        self.failed: list[tuple[Attempt, str, str, Millis, tuple[str, ...]]] = []
         self.requests: list[tuple[str, str]] = []  #: job, offer it was asked to move to, empty to cancel
         self.suspends: list[str] = []  #: jobs to stop
         self.shortened: list[tuple[Lease, Instant]] = []
@@ -498,6 +518,7 @@ class State:
         yield (list(self.probing.items()), list(self.in_use.items()), list(self.ended.items()))
         yield from ((name, pool.free, _bits(pool.up), _bits(pool.kept)) for name, pool in self.pools.items())
         yield from ((p.names, p.others, p.owed) for p in self.pools.values() if p.names)
+        yield from (list(p.unsuited.items()) for p in self.pools.values() if p.unsuited)
         yield from (_plain(job, ("attempt", "next", "setbacks", "shape")) for job in self.jobs.values())
         yield from ((job.id, list(job.setbacks.items())) for job in self.jobs.values() if job.setbacks)
         yield from ((j.shape.number, j.attempt and j.attempt.id, j.next and j.next.id) for j in self.jobs.values())
@@ -587,17 +608,26 @@ def start_action(state: State, attempt: Attempt) -> StartAttempt:
         attempt.width,
         attempt.speed_permille,
         attempt.resume_ms,
-        attempt.slots,
+        attempt.asked,
         attempt.nodes,
         lease.wanted_at if lease else NEVER,
         attempt.job.keeper,
-        _places(state, attempt) if attempt.slots else (),
+        _places(state, attempt) if attempt.asked else (),
+        bool(attempt.asked and attempt.ends_by),
+        attempt.not_on,
     )
 
 
 def _places(state: State, attempt: Attempt) -> tuple[str, ...]:
     names = state.pools[attempt.offer.id].names
-    return tuple(names[node] for node, _ in attempt.slots) if names else ()
+    return tuple(names[node] for node, _ in attempt.asked) if names else ()
+
+
+def note_reserved(state: State, attempt: Attempt) -> None:
+    """Call when its site is asked: nobody but a backfill may be put on nodes that are reserved for others."""
+    pool = state.pools[attempt.offer.id]
+    if pool.kept and not attempt.ends_by:
+        attempt.not_on = tuple([name for node, name in enumerate(pool.names) if pool.kept >> node & 1])
 
 
 def launch_action(state: State, node: Node) -> LaunchNode:

@@ -45,6 +45,8 @@ class StartAttempt:
     deadline_at: Instant  # NEVER on standing offers
     earlier: str = ""  # the attempt whose checkpoint it resumes from, empty if there is none
     places: tuple[str, ...] = ()  # the site's own names for the nodes of `slots`, where it has told them
+    pinned: bool = False  # nowhere else: it backfills these nodes, which are reserved for another job
+    reserved: tuple[str, ...] = ()  # nodes that are reserved for other jobs: not there
 
 
 @value

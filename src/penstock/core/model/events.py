@@ -160,6 +160,36 @@ class NodesSeen:
 
 
 @value
+class NodesUnsuited:
+    """Nodes of a standing offer that do not meet a need of jobs; none: all do. The empty need: nodes with taints, which
+    jobs that tolerate nothing may not use."""
+
+    at: Instant
+    offer: str
+    need: str
+    nodes: tuple[str, ...]
+    only: bool = False  # the other way round: these meet it, and no others
+
+
+@value
+class NodesChanged:
+    """Something on these nodes changed that jobs which they could not take may have waited for."""
+
+    at: Instant
+    offer: str
+    nodes: tuple[str, ...]
+
+
+@value
+class AttemptPlaced:
+    """On which nodes an attempt really is: its site puts pods where they fit."""
+
+    at: Instant
+    attempt: str
+    nodes: tuple[tuple[str, int], ...]  # the site's names, with the GPUs on each
+
+
+@value
 class DataSetRegistered:
     """A data set that jobs may name: its size, its class, and where it is."""
 
@@ -450,6 +480,7 @@ class AttemptRefused:
     obstacle: Obstacle = ""  # what keeps this job from that offer; empty: the offer has no capacity
     words: str = ""  # the site's own
     shortage: Shortage = ""  # why an offer that is rented has none, where its cloud says so
+    nodes: tuple[str, ...] = ()  # nodes with free GPUs that could not take it: it is not started on these again
 
 
 @value
@@ -830,6 +861,7 @@ class RetryPromised:
     offer: str
     retry_at: Instant  # the same as `at` after a first failure that may be tried again at once
     because: StartFailed
+    nodes: tuple[str, ...] = ()  # only these are barred for it, and until they change
 
 
 Fact: TypeAlias = (
@@ -853,7 +885,9 @@ Fact: TypeAlias = (
     | SiteRemoved
     | SiteJoined
     | SiteBack
+    | NodesUnsuited
     | NodesSeen
+    | NodesChanged
     | GuaranteeChanged
     | DataSetRegistered
     | ReplicaLanded
@@ -861,6 +895,7 @@ Fact: TypeAlias = (
     | NodeNotice
     | AttemptQueued
     | AttemptStuck
+    | AttemptPlaced
     | AttemptStarted
     | AttemptCheckpointed
     | AttemptProgressed
@@ -924,7 +959,7 @@ _ID: Final[dict[type, str]] = {
     **dict.fromkeys((CapSet, CapRaiseAsked, CapRaiseDenied), "scope"),
     SiteLost: "site",
     SiteRemoved: "site",
-    NodesSeen: "offer",
+    **dict.fromkeys((NodesUnsuited, NodesSeen, NodesChanged), "offer"),
     GuaranteeChanged: "offer",
     SiteBack: "site",
     ReplicaLanded: "data_set",
@@ -949,6 +984,7 @@ _ID: Final[dict[type, str]] = {
     **dict.fromkeys((NodeReady, NodeRefused, NodeNotice, NodeLost, NodeGone), "node"),
     **dict.fromkeys(
         (
+            AttemptPlaced,
             AttemptStarted,
             AttemptQueued,
             AttemptStuck,

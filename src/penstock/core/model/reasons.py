@@ -286,6 +286,18 @@ class OnlyOwned:
 
 
 @value
+class NothingSuits:
+    """Not yet: nothing at its home suits it as things are there, or as the sites file describes them. It waits until
+    that changes."""
+
+    site: str
+    why: str
+    elsewhere: str = ""  # the rule that keeps it from rented offers; empty: there are none
+    where: str = ""  # file and line of that rule, if a policy says so
+    kind: Literal["NothingSuits"] = "NothingSuits"
+
+
+@value
 class WaitedLongest:
     """It waited as long as anybody may, and cannot leave: nodes are kept for it as they come free."""
 
@@ -734,6 +746,7 @@ class StartFailed:
     gpus: int  # that it had meanwhile
     cost: Money  # of this try
     retry_at: Instant  # 0: at once
+    nodes: int = 0  # standing nodes that could not take it, though they had free GPUs; it is kept from these alone
     kind: Literal["StartFailed"] = "StartFailed"
 
 
@@ -780,6 +793,7 @@ Reason: TypeAlias = (
     | NoMoreWork
     | NotStarting
     | StartFailed
+    | NothingSuits
     | NoTriggerHolds
     | BurstAllowed
     | TooDear

@@ -175,6 +175,11 @@ class Origin:
     uid: str
 
 
+# Needs of a job (`JobSpec.needs`) that only its nodes can meet, beside labels: how they are spelt.
+NODE_WITH: Final = "a node with "  #: so much of something, beside GPUs: "a node with 60 cpu"
+TOLERATES: Final = "tolerates "  #: taints; other jobs may not use nodes that have them
+
+
 @value
 class JobSpec:
     """What a person asked for. `gpus` is the width, or the least of a range; a range needs a scaling curve."""

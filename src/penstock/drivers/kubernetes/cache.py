@@ -15,7 +15,7 @@ from penstock.drivers.attempt_facts import Reported
 from penstock.drivers.driver import Unreachable
 from penstock.drivers.kubernetes.inventory import held, hostname, name_of, requested, sizes, usable
 from penstock.drivers.kubernetes.pod_logs import PodLog
-from penstock.drivers.kubernetes.pods import End, Scaling, Trouble, annotation_of, has_succeeded, is_active
+from penstock.drivers.kubernetes.pods import End, Scaling, Trouble, annotation_of, has_succeeded, is_active, node_of
 from penstock.drivers.kubernetes.tasks import cancel_all
 from penstock.drivers.running_pods import RunningPods
 from penstock.kube import annotations
@@ -68,6 +68,7 @@ class Execution:
         self.noticed = False  #: NodeNotice was reported
         self.reported = Reported()  #: progress and checkpoints reported so far
         self.shown: RunningPods | None = None  #: its pods' counts, as last reported
+        self.placed: dict[str, int] | None = None  #: GPUs by node, as last reported; None: where it was asked for
         self.address = ""  #: the rendezvous address that its pods were told
         self.endpoints: tuple[PodAddress, ...] = ()  #: the host names of its pods, as last written
         self.news = asyncio.Event()
@@ -149,6 +150,7 @@ class ExecutionCache:
         sync_changed: Callable[[str], None],
     ) -> None:
         self.places, self.make_log = places, make_log
+        self.pods_moved: Callable[[list[str]], None] = lambda _: None  #: called with nodes that pods came to or left
         self.changed, self.room_changed = changed, room_changed
         self.by_name: dict[str, Execution] = {}
         self.waiting_pods: dict[str, dict[str, Obj]] = {}  #: by execution: pods whose Job was not seen yet
@@ -267,8 +269,12 @@ class ExecutionCache:
         if execution is None:
             self._early_pod(seen, gone=pod is None)
             return
+        was_on, is_on = _node_in_use(before), _node_in_use(pod)
         (execution.see if pod else execution.miss)(seen)
         self.changed(execution)
+        never_ran = annotation_of(execution.job, annotations.ENDING) == "refused"
+        if was_on and was_on != is_on and not never_ran:  # otherwise what a start gave up would be worth another one
+            self.pods_moved([was_on])
 
     def _early_pod(self, pod: Obj, *, gone: bool) -> None:
         """Keep a pod whose Job was not seen yet."""
@@ -297,11 +303,18 @@ class ExecutionCache:
                     self.taken[resource][shown["node"]] += sign * gpus
         if (before and before["gpus"]) or (pod and pod["gpus"]):
             self.room_changed()
+        was_on, is_on = (shown["node"] if shown else "" for shown in (before, pod))
+        if was_on != is_on:
+            self.pods_moved([node for node in (was_on, is_on) if node])
 
     def _keep_other(self, pod: Obj) -> Obj:
         asked = {resource: requested(pod, resource) for resource in self.taken}
         gpus = {resource: count for resource, count in asked.items() if count}
         return {"metadata": _meta(pod), "node": pod["spec"].get("nodeName", ""), "gpus": gpus}
+
+
+def _node_in_use(pod: Obj | None) -> str:
+    return node_of(pod) if pod is not None and is_active(pod) else ""
 
 
 def _age(pod: Obj) -> tuple[str, str]:

@@ -18,7 +18,7 @@ This file has the driver's calls. Their parts, in the order of an attempt's life
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -90,6 +90,7 @@ class KubernetesDriver(BaseDriver):
     def tell_all(self) -> None:
         """Report all capacity again: nobody heard it of an offer that was not on record."""
         self.reporter.reported.clear()
+        self.reporter.unsuited.clear()
         self.reporter.changed()
         self.capacity.tell_all()
 
@@ -105,10 +106,12 @@ class KubernetesDriver(BaseDriver):
         for execution in here.executions:
             self.reconciler.look_at(execution)
         self.reporter.tell()
+        self.reporter.forget_tried()
         here.tasks.see_to("tick", self._tick)
 
     def _connect(self) -> None:
         self.here.connect(self.logs.of, self.reconciler.look_at, self.reporter.changed, self.logs.in_step_again)
+        self.here.executions.pods_moved = self.reporter.pods_moved
 
     async def close(self) -> None:
         self.here.say = to_nobody
@@ -126,6 +129,12 @@ class KubernetesDriver(BaseDriver):
             await terminate.prune(self.here)
             await provisioning.sweep(self.here)
 
+    def consider(self, needs: Iterable[str]) -> None:
+        self.reporter.consider(needs)
+
+    def judged(self, needs: Iterable[str]) -> list[e.NodesUnsuited]:
+        return self.reporter.judged(needs)
+
     # --- an attempt --------------------------------------------------------------------------------------------------
 
     async def start(self, ask: StartAttempt, work: Work) -> None:
@@ -142,7 +151,7 @@ class KubernetesDriver(BaseDriver):
             return
         execution.starters += 1
         try:
-            await self.starter.until_begun(execution, ask)
+            await self.starter.until_begun(execution, ask, work)
         finally:
             execution.starters -= 1
             self.reconciler.say_end_soon(execution)

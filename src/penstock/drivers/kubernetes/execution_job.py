@@ -21,6 +21,7 @@ from penstock.kube.node_selection import NodeSelection
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
+MOST_WEIGHT: Final = 100  #: of a preferred term
 PORT: Final = 29_500  #: the rendezvous port of a gang's first pod, torchrun's default
 #: Fields copied from the home Job's spec. We or the Job controller set all others.
 KEPT: Final = (
@@ -53,7 +54,8 @@ class ExecutionRequest:
     namespace: str
     env: tuple[tuple[str, str], ...] = ()  # environment variables, like the checkpoints' address
     secret: str = ""  # a Secret whose keys become environment variables, too
-    hosts: tuple[str, ...] = ()  # required nodes, by hostname
+    hosts: tuple[str, ...] = ()  # preferred nodes, by hostname
+    pinned: bool = False  # these and no others
     avoid: tuple[str, ...] = ()  # nodes to avoid, by hostname
     rented: tuple[str, ...] = ()  # nodes that were rented for it, by their label
     grace_ms: Millis = 30 * SECOND
@@ -276,8 +278,21 @@ def _annotations(manifest: Obj, order: ExecutionRequest) -> dict[str, str]:
         annotations.SPEED: str(ask.speed_permille),
         **deadline,
         **theirs,
+        **({annotations.PLACES: places} if (places := _places(ask)) else {}),
         **({annotations.HOST_NAMES: names} if (names := host_names(manifest)) else {}),
     }
+
+
+def _places(ask: StartAttempt) -> str:
+    """Where the engine counts its GPUs, for whoever compares it with where its pods are."""
+    return (
+        ",".join(f"{name}={gpus}" for name, (_, gpus) in zip(ask.places, ask.slots, strict=True)) if ask.places else ""
+    )
+
+
+def places_of(text: str) -> dict[str, int]:
+    pairs = (row.rpartition("=") for row in text.split(",") if row)
+    return {name: int(gpus) for name, _, gpus in pairs if gpus.isdigit()}
 
 
 def origin_of(manifest: Obj, ask: StartAttempt) -> str:
@@ -303,11 +318,13 @@ def _template(template: Obj, order: ExecutionRequest, name: str, pods: int, gang
         ],
     }
     crowded = len(set(order.hosts)) < pods and _keeps_apart(spec)  # then the scheduler chooses others
-    wanted = _hosts("In", () if crowded else order.hosts) + _hosts("NotIn", order.avoid)
+    wanted = _hosts("In", order.hosts if order.pinned and not crowded else ()) + _hosts("NotIn", order.avoid)
     if order.rented:
         wanted.append({"key": annotations.NODE, "operator": "In", "values": list(order.rented)})
     if wanted:
         spec["affinity"] = _affinity(spec.get("affinity") or {}, wanted)
+    if order.hosts and not order.pinned and not spec.get("nodeName"):
+        spec["affinity"] = _preference(spec.get("affinity") or {}, _hosts("In", order.hosts))
     if spec.get("subdomain"):
         spec.pop("setHostnameAsFQDN", None)  # with the execution's long name it may be too long for a host name
     labels = {**annotations.without_ours(meta.get("labels")), **_ours(order, name)}
@@ -364,6 +381,15 @@ def _keeps_apart(pod: Obj) -> bool:
 def _hosts(operator: str, hosts: tuple[str, ...]) -> list[Obj]:
     unique = sorted(dict.fromkeys(hosts))
     return [{"key": HOSTNAME, "operator": operator, "values": unique}] if unique else []
+
+
+def _preference(own: Obj, wanted: list[Obj]) -> Obj:
+    """Where we counted its GPUs. The scheduler knows more of each node, and may put it elsewhere."""
+    node = dict(own.get("nodeAffinity") or {})
+    preferred = node.get("preferredDuringSchedulingIgnoredDuringExecution") or []
+    ours = {"weight": MOST_WEIGHT, "preference": {"matchExpressions": wanted}}
+    node["preferredDuringSchedulingIgnoredDuringExecution"] = [*preferred, ours]
+    return {**own, "nodeAffinity": node}
 
 
 def _affinity(own: Obj, wanted: list[Obj]) -> Obj:

@@ -1,20 +1,16 @@
 """Counts the GPUs of each node that an offer may use now. Pure; `capacity` calls it.
 
-Other people's pods hold what they request; the engine counts our own. A node that is cordoned, not ready, tainted
-against us or avoided stays in the inventory with 0 GPUs.
+Other people's pods hold what they request; the engine counts our own. A node that is cordoned, not ready or avoided
+stays in the inventory with 0 GPUs. A node with a taint keeps its own: jobs that tolerate it may use them, and
+`suitability` keeps the others off.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from penstock.drivers.kubernetes.execution_job import HOSTNAME
 from penstock.kube import gpu_requests
 from penstock.kube.client import Obj
-from penstock.kube.node_selection import NodeSelection, Toleration
-
-KEEPS_OFF: Final = ("NoSchedule", "NoExecute")
-#: Taints that the cluster sets on unhealthy nodes; `is_ready` covers these.
-OWN_TAINTS: Final = "node.kubernetes.io/"
+from penstock.kube.node_selection import NodeSelection, Taint, Toleration
 
 
 def usable(
@@ -48,9 +44,7 @@ def belongs(node: Obj, place: NodeSelection) -> bool:
 
 
 def gpus_of(node: Obj, place: NodeSelection, taken: int, avoided: set[str]) -> int:
-    spec = node.get("spec", {})
-    barred = any(not _tolerated(taint, place.tolerations) for taint in spec.get("taints") or ())
-    if spec.get("unschedulable") or barred or not is_ready(node) or name_of(node) in avoided:
+    if node.get("spec", {}).get("unschedulable") or not is_ready(node) or name_of(node) in avoided:
         return 0
     return max(0, _count(node["status"].get("allocatable"), place.resource) - taken)
 
@@ -76,12 +70,18 @@ def held(pod: Obj) -> dict[str, int]:
         return {}
 
 
-def has_room(free: Iterable[tuple[str, int]], ours: Iterable[Obj], waiting: Iterable[Obj], resource: str) -> bool:
-    """True if all waiting pods find free GPUs on these nodes, beside ours. Other reasons keep them out, then."""
+def left_beside(free: Iterable[tuple[str, int]], ours: Iterable[Obj], resource: str) -> dict[str, int]:
+    """What our own pods leave of these GPUs."""
     left = dict(free)
     for pod in ours:
         if pod["spec"]["nodeName"] in left:
             left[pod["spec"]["nodeName"]] -= int(pod["gpus"].get(resource, 0))
+    return left
+
+
+def has_room(free: dict[str, int], waiting: Iterable[Obj], resource: str) -> bool:
+    """True if all waiting pods find free GPUs on these nodes. Other reasons keep them out, then."""
+    left = free.copy()
     for wanted in sorted((int(pod["gpus"].get(resource, 0)) for pod in waiting), reverse=True):
         node = min((name for name, gpus in left.items() if gpus >= wanted), key=lambda name: left[name], default="")
         if not node:
@@ -117,13 +117,12 @@ def _count(amounts: Mapping[str, object] | None, resource: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def _tolerated(taint: Obj, tolerations: Iterable[Toleration]) -> bool:
-    if taint.get("effect") not in KEEPS_OFF or str(taint["key"]).startswith(OWN_TAINTS):
-        return True
+def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    """By the offer itself, whose pods all have these tolerations."""
     return any(_tolerates(toleration, taint) for toleration in tolerations)
 
 
-def _tolerates(toleration: Toleration, taint: Obj) -> bool:
-    same_key = toleration.key in ("", taint["key"])
-    same_text = toleration.operator == "Exists" or toleration.text == taint.get("value", "")
-    return same_key and same_text and toleration.effect in ("", taint["effect"])
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    same_key = toleration.key in ("", taint.key)
+    same_text = toleration.operator == "Exists" or toleration.text == taint.text
+    return same_key and same_text and toleration.effect in ("", taint.effect)

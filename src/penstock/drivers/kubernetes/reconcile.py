@@ -3,6 +3,7 @@ calls `Reconciler.look_at` with each change, `KubernetesDriver` when it opens an
 """
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -17,7 +18,7 @@ from penstock.drivers.kubernetes.capacity import CapacityReporter
 from penstock.drivers.kubernetes.connection import Connection
 from penstock.drivers.kubernetes.counts import counts_at_end, counts_now
 from penstock.drivers.kubernetes.deadlines import deadline_of
-from penstock.drivers.kubernetes.execution_job import is_gang, rendezvous
+from penstock.drivers.kubernetes.execution_job import is_gang, places_of, rendezvous
 from penstock.drivers.kubernetes.logs import Logs
 from penstock.drivers.kubernetes.pods import (
     End,
@@ -62,6 +63,7 @@ class Reconciler:
                 self.here.tasks.see_to(f"end of {execution.name}", self._conclude, execution)
             if execution.end is None:
                 self._tell_counts(execution, pods)
+                self._tell_places(execution, pods)
         execution.news.set()
 
     def _tell_counts(self, execution: Execution, pods: list[Obj]) -> None:
@@ -69,6 +71,20 @@ class Reconciler:
         if counts != execution.shown:
             execution.shown = counts
             self.here.pods_changed(execution.attempt)
+
+    def _tell_places(self, execution: Execution, pods: list[Obj]) -> None:
+        """Report the nodes of its pods once all have one, if these are others than the engine counts."""
+        asked = annotation_of(execution.job, annotations.PLACES)
+        place = self.here.places.get(annotation_of(execution.job, annotations.OFFER))
+        on_nodes = [pod for pod in pods if is_active(pod) and node_of(pod)]
+        if not asked or place is None or len(on_nodes) < execution.size:
+            return
+        placed: Counter[str] = Counter()
+        for pod in on_nodes:
+            placed[node_of(pod)] += int(pod["gpus"].get(place.resource, 0))
+        if placed != (places_of(asked) if execution.placed is None else execution.placed):
+            execution.placed = dict(placed)
+            self.here.say(e.AttemptPlaced(self.here.clock(), execution.attempt, tuple(sorted(placed.items()))))
 
     # --- while it is not over ----------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from penstock.capacity.contract import object_name
 from penstock.core.model import events as e
 from penstock.core.model.actions import StartAttempt
 from penstock.core.model.reasons import Obstacle, Shortage
-from penstock.core.model.types import STANDING
+from penstock.core.model.types import NODE_WITH, STANDING
 from penstock.core.units import MINUTE, SECOND, Instant, Millis
 from penstock.data.checkpoints import Store
 from penstock.drivers.driver import NoCapacity, Refused, Undelivered, Unreachable, Unstartable, Work
@@ -26,8 +26,11 @@ from penstock.drivers.kubernetes.scaling import CLOSED_MS
 from penstock.drivers.kubernetes.trouble import scheduler_ms
 from penstock.kube import annotations, errors
 from penstock.kube.client import JOBS
+from penstock.kube.gpu_requests import NotWhole
+from penstock.kube.job_needs import job_needs
 from penstock.kube.maps import Maps
-from penstock.kube.portability import Rewritten, Unmapped, parsed, rewrite
+from penstock.kube.portability import Rewritten, Unmapped, job_in, parsed, rewrite
+from penstock.kube.references import part
 
 SILENT_SECONDS: Final = 10.0  #: without any answer; claims are renewed every five
 TOLD_AFTER: Final = 2  #: tries to create a Job; the next one comes a second after the first
@@ -83,7 +86,7 @@ class Starter:
             raise Refused(f"its Job cannot be read ({type(error).__name__}: {error})") from None
 
     def _order_of(self, ask: StartAttempt, work: Work, env: dict[str, str], namespace: str) -> ExecutionRequest:
-        here, offer, avoided = self.here, self.here.offers[ask.offer], self.capacity.avoided()
+        here, offer = self.here, self.here.offers[ask.offer]
         grace_ms = here.settings.grace_ms
         return ExecutionRequest(
             ask=ask,
@@ -95,10 +98,15 @@ class Starter:
             env=tuple(env.items()),
             secret=here.settings.secret,
             hosts=here.executions.hostnames(ask.places),
+            pinned=ask.pinned,
             rented=tuple(annotations.node_name(object_name(here.installation, node)) for node in ask.nodes),
-            avoid=() if ask.places else here.executions.hostnames(avoided),
+            avoid=() if ask.pinned else here.executions.hostnames(self._kept_off(ask)),
             grace_ms=grace_ms if offer.term in STANDING else min(grace_ms, offer.kill_ms // 2),
         )
+
+    def _kept_off(self, ask: StartAttempt) -> tuple[str, ...]:
+        """Nodes that failed others, that are reserved for another job, or whose GPUs are all kept free for others."""
+        return tuple(dict.fromkeys((*self.capacity.avoided(), *ask.reserved, *self.capacity.headroom(ask.offer))))
 
     async def _variables(self, ask: StartAttempt) -> dict[str, str]:
         site = self.here.site.id
@@ -128,7 +136,7 @@ class Starter:
 
     # --- its beginning -----------------------------------------------------------------------------------------------
 
-    async def until_begun(self, execution: Execution, ask: StartAttempt) -> None:
+    async def until_begun(self, execution: Execution, ask: StartAttempt, work: Work) -> None:
         while True:
             execution.news.clear()
             if execution.begun and annotation_of(execution.job, annotations.ENDING) not in ("refused", "failed"):
@@ -140,7 +148,7 @@ class Starter:
             left_ms = self._patience(execution, ask)
             if left_ms is not None and left_ms <= 0:
                 async with self.here.asking():
-                    await self._give_up(execution, ask)
+                    await self._give_up(execution, ask, work)
             await _news_within(execution.news, None if left_ms is None else max(0.05, left_ms / SECOND))
 
     def _answer_never(self, execution: Execution) -> NoReturn:
@@ -151,7 +159,10 @@ class Starter:
             if obstacle := annotation_of(execution.job, annotations.OBSTACLE) or (
                 "unfit" if execution.end.node else ""
             ):
-                raise Unstartable(words, retry_ms, cast("Obstacle", obstacle))
+                tried = annotation_of(execution.job, annotations.TRIED)
+                nodes = tuple(tried.split(",")) if tried else ()
+                self.capacity.remember(annotation_of(execution.job, annotations.OFFER), nodes)
+                raise Unstartable(words, retry_ms, cast("Obstacle", obstacle), nodes)
             shortage = cast("Shortage", annotation_of(execution.job, annotations.SHORTAGE))
             raise NoCapacity(words, CLOSED_MS.get(shortage, retry_ms), shortage)
         raise asyncio.CancelledError
@@ -176,7 +187,7 @@ class Starter:
             return execution.trouble_at + min(settings.scale_ms, max(STARTS * start_ms, MINUTE))
         return execution.scaling_at + settings.no_node_ms
 
-    async def _give_up(self, execution: Execution, ask: StartAttempt) -> None:
+    async def _give_up(self, execution: Execution, ask: StartAttempt, work: Work) -> None:
         """End the start here. An image that does not exist fails the job, unless it is a home Job, which stays pending
         as in plain Kubernetes. Anything else is the offer's (it is full) or this job's own.
         """
@@ -188,7 +199,10 @@ class Starter:
         if _fails_job(execution, trouble):
             await terminate.end(self.here, execution, "failed", words)
             return
-        if obstacle := self._obstacle(execution, ask, trouble):
+        tried = self._tried(execution, ask, work) if trouble.kind == "room" else ()
+        if obstacle := self._obstacle(ask, trouble, tried):
+            if tried:
+                await self._note(execution, annotations.TRIED, ",".join(tried))
             await self._note(execution, annotations.OBSTACLE, obstacle)
         elif trouble.scaling in CLOSED_MS:
             await self._note(execution, annotations.SHORTAGE, trouble.scaling)
@@ -199,7 +213,25 @@ class Starter:
         note = {"metadata": {"annotations": {name: text}}}
         await self.here.change(execution, lambda _: note if not annotation_of(execution.job, name) else None)
 
-    def _obstacle(self, execution: Execution, ask: StartAttempt, trouble: Trouble) -> Obstacle:
+    def _tried(self, execution: Execution, ask: StartAttempt, work: Work) -> tuple[str, ...]:
+        """Nodes of ours that have the GPUs for it, and that the scheduler did not take."""
+        if self.here.offers[ask.offer].term not in STANDING:
+            return self.capacity.room_for(execution, ask)
+        return self.capacity.room_for(execution, ask, self._needs(work))
+
+    def _needs(self, work: Work) -> tuple[str, ...]:
+        """What its pods ask of a node here: away from home only amounts, because labels are mapped."""
+        if not work.manifest:
+            return ()
+        job = job_in(parsed(work.manifest))
+        try:
+            needs = job_needs(job).needs
+        except NotWhole:
+            return ()
+        at_home = part(part(job, "metadata"), "annotations").get(annotations.HOME) == self.here.site.id
+        return needs if at_home else tuple(need for need in needs if need.startswith(NODE_WITH))
+
+    def _obstacle(self, ask: StartAttempt, trouble: Trouble, tried: tuple[str, ...]) -> Obstacle:
         """What keeps this job, and not others, from the offer; empty: the offer is full."""
         match trouble.kind:
             case "missing" | "user":
@@ -209,19 +241,17 @@ class Starter:
             case "pods":
                 return "unfit" if any(word in trouble.words for word in FULL) else "missing"
             case "room":
-                return self._why_no_node(execution, ask, trouble)
+                return self._why_no_node(ask, trouble, tried)
 
-    def _why_no_node(self, execution: Execution, ask: StartAttempt, trouble: Trouble) -> Obstacle:
+    def _why_no_node(self, ask: StartAttempt, trouble: Trouble, tried: tuple[str, ...]) -> Obstacle:
         """The autoscaler's words where it has any, else our own inventory together with the scheduler's."""
         if trouble.scaling:
             return "unfit" if trouble.scaling == "impossible" else ""
         if self.capacity.is_too_small_for(ask):
             return "unfit"
         resource = self.here.places[ask.offer].resource
-        if self.capacity.has_room_for(execution, ask):
-            taken = ask.places and is_short_of(trouble.words, resource)  # on the very nodes that it asks for
-            return "" if taken else "unfit"
-        return ""
+        taken = ask.pinned and is_short_of(trouble.words, resource)  # by others, on the very nodes that it asks for
+        return "unfit" if tried and not taken else ""
 
 
 def _fails_job(execution: Execution, trouble: Trouble) -> bool:

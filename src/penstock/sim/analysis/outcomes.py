@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from penstock.core.decide.rules import UNTIL_CHANGED
 from penstock.core.engine import Engine, Step
 from penstock.core.ids import members
 from penstock.core.model import events as e
@@ -186,7 +187,9 @@ class Watch:
                 self.outputs[job] = event.spec.output_bytes
 
     def judged(self, event: e.ShapeJudged) -> None:
-        rules = tuple(dict.fromkeys((rule, where) for _, rule, where in event.excluded if where != BUILT_IN))
+        rules = tuple(
+            dict.fromkeys((rule, where) for _, rule, where in event.excluded if where not in (BUILT_IN, UNTIL_CHANGED))
+        )
         if rules:
             self.excluded[event.shape] = rules
 
