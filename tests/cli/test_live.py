@@ -166,7 +166,9 @@ def test_jobs_are_cancelled_and_tried_again(says: Says) -> None:
 
 def test_places_money_and_plans_are_tables(says: Says) -> None:
     assert "here" in says("sites", "-o", "wide")
-    assert "here/gpu" in says("offers")
+    offers = says("offers")
+    assert "here/gpu" in offers
+    assert "decides with" in offers  # owned GPUs are not weighed at their full price
     assert "If Penstock died now, at most $0.00 more would be spent." in says("exposure")
     assert says("costs").startswith(("Costs of 31 days", "Nothing was used."))
     assert shown(says, "plan", "--gpus", "1")["choices"][0]["offer"] == "here/gpu"

@@ -56,10 +56,11 @@ def offers(client: Client, as_json: bool, output: str) -> None:
     listing = client.get("/v1/offers")
 
     def draw(wide: bool) -> None:
-        columns = ["offer", "term", "GPU", "GPUs/node", "price/h", "max price/h", "start", "preemptions/h", "caps"]
-        more = ["node", "nodes", "marginal/h", "sold by"]
+        columns = ["offer", "term", "GPU", "GPUs/node", "a node's hour", "at most", "decides with", "start"]
+        columns += ["a node lasts", "caps"]
+        more = ["node", "nodes", "sold by"]
         rows = [
-            _offer_row(offer, size, listing["currency"]) + (_more(offer, size, listing["currency"]) if wide else [])
+            _offer_row(offer, size, listing["currency"]) + (_more(offer, size) if wide else [])
             for offer in listing["offers"]
             for size in offer["sizes"]
         ]
@@ -71,11 +72,21 @@ def offers(client: Client, as_json: bool, output: str) -> None:
 def _offer_row(offer: dict[str, Any], size: dict[str, Any], currency: str) -> list[object]:
     return [
         offer["id"], offer["term"], offer["gpu_model"], size["gpus"], money(size["price_per_hour"], currency),
-        money(size["most_per_hour"], currency), span(offer["start_ms"]), f"{offer['loss_ppm_per_hour'] / 1e6:.3f}",
-        offer["guarantee"],
+        money(size["most_per_hour"], currency), money(_decisive(offer, size), currency), span(offer["start_ms"]),
+        _lasts(offer["loss_ppm_per_hour"]), offer["guarantee"],
     ]  # fmt: skip
 
 
-def _more(offer: dict[str, Any], size: dict[str, Any], currency: str) -> list[object]:
+def _decisive(offer: dict[str, Any], size: dict[str, Any]) -> int:
+    """What is paid for anyway counts only with what one more busy hour costs."""
+    return int(size["marginal_per_hour" if offer["term"] in ("owned", "reserved") else "price_per_hour"])
+
+
+def _lasts(loss_ppm_per_hour: int) -> str:
+    """The mean time until a node is reclaimed."""
+    return span(1_000_000 * 3_600_000 // loss_ppm_per_hour) if loss_ppm_per_hour else "-"
+
+
+def _more(offer: dict[str, Any], size: dict[str, Any]) -> list[object]:
     count = "any" if size["count"] is None else size["count"]
-    return [size["name"], count, money(size["marginal_per_hour"], currency), offer["sold_by"]]
+    return [size["name"], count, offer["sold_by"]]
