@@ -14,7 +14,7 @@ from penstock.cli.output import answer, listed, moment, money, table
 )
 @click.option("--per-hour", multiple=True, metavar="SCOPE=AMOUNT", help="Set a cap on spending per hour; repeatable.")
 @click.option("--unset", multiple=True, metavar="SCOPE", help="Remove a scope's caps; repeatable.")
-@click.option("--reason", default="", help="Why; for whoever must approve a higher cap of your own team.")
+@click.option("--reason", default="", help="Why; recorded, and shown to whoever must approve a higher cap.")
 @click.option("--period", default="", help="Month to show, like 2026-11.  [default: this month]")
 @listed
 @talks
@@ -63,7 +63,7 @@ def _waiting(scope: dict[str, Any], currency: str) -> str:
 def _set(client: Client, cap: dict[str, Any], reason: str) -> Any:
     """Who may not set caps may ask for a higher one of their own team; another person approves it."""
     try:
-        return client.put("/v1/budget", cap)
+        return client.put("/v1/budget", {**cap, "reason": reason})
     except Failed as refused:
         if refused.status != 403:
             raise

@@ -155,6 +155,11 @@ def lower_of(one: Money | None, other: Money | None) -> Money | None:
     return min((amount for amount in (one, other) if amount is not None), default=None)
 
 
+def raises(in_force: Cap, wanted: Cap) -> bool:
+    """Per month or per hour."""
+    return any(lower_of(now, then) != then for now, then in zip(in_force, wanted, strict=True))
+
+
 def in_words(cap: Cap, currency: str) -> str:
     per_month, per_hour = cap
     parts = [

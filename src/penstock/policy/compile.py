@@ -53,6 +53,7 @@ def governance_of(row: PolicyFileSection, page: Document, digest: str) -> g.Gove
         windows=attempt(_windows, row, page),
         version=VERSION,
         digest=digest,
+        caps_take_two=bool(row.caps_take_two),
     )
     return made if page.errors else with_shapes(made)
 

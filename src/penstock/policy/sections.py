@@ -266,6 +266,9 @@ class PolicyFileSection(Section, frozen=True, kw_only=True):
     approvals: Annotated[tuple[ApprovalSection, ...], Says("a list: which jobs wait for a person, below", "none")] = ()
     rules: Annotated[tuple[RuleSection, ...], Says("a list of rules in CEL, below", "none")] = ()
     hard_caps: Annotated[Flag, Says("refuse rented offers whose `guarantee` is `none`", "`false`")] = Flag(False)
+    caps_take_two: Annotated[
+        Flag, Says("a cap that anybody raises, an operator too, holds once another person has approved it", "`false`")
+    ] = Flag(False)
     cost_of_delay: Annotated[
         Amount,
         Says(

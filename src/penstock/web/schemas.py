@@ -410,12 +410,11 @@ class Cap(Shape):
     scope: str = Field(pattern=SCOPE, examples=["team:vision"])
     per_month: int | None = Field(default=None, ge=0, le=10**18, examples=[5_000_000_000])
     per_hour: int | None = Field(default=None, ge=0, le=10**18)
+    reason: str = Field(default="", max_length=500, pattern=ONE_LINE)
 
 
 class CapRequest(Cap):
     """A higher cap for one's own team."""
-
-    reason: str = Field(default="", max_length=500, pattern=ONE_LINE)
 
 
 class CheaperWay(Shape):

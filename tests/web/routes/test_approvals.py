@@ -286,6 +286,28 @@ async def test_a_period_that_is_no_month_is_an_error(tmp_path: Path) -> None:
 
 
 @story
+async def test_where_the_policy_wants_two_an_operator_does_not_raise_a_cap_alone(tmp_path: Path) -> None:
+    """`penstock budget --set` raised the organisation's cap at once, by one token, whatever waited for four eyes."""
+    two = Governance(version=1, caps_take_two=True)
+    async with running(tmp_path, caps={"org": "10"}, governance=two) as penstock:
+        _, operator = await named(penstock, "operator", "Ada")
+        _, other = await named(penstock, "operator", "Bob")
+        cap = {"scope": "org", "per_month": 20 * MICRO, "reason": "the new year"}
+        assert (await operator.put("/v1/budget", json=cap)).json()["says"].startswith("Asked: the cap of org stays")
+        assert await cap_of(penstock, "org") == 10 * MICRO
+        await waits(penstock, "caps", 1)
+        answer = {"scope": "org", "approved": True, "per_month": 20 * MICRO}
+        assert (await operator.post("/v1/budget/approval", json=answer)).status_code == 403
+        assert (await other.post("/v1/budget/approval", json=answer)).status_code == 200
+        assert await cap_of(penstock, "org") == 20 * MICRO
+        lower = await operator.put("/v1/budget", json={**cap, "per_month": 5 * MICRO, "reason": "less work"})
+        assert lower.json()["says"] == "The cap of org is set."
+        assert await cap_of(penstock, "org") == 5 * MICRO
+        (entry,) = (await penstock.admin.get("/v1/audit", params={"did": "cap", "who": ""})).json()["entries"][:1]
+        assert (entry["after"], entry["reason"]) == ("$5.00 a month", "less work")
+
+
+@story
 async def test_a_denied_cap_stays_as_it_is(tmp_path: Path) -> None:
     async with running(tmp_path, caps={"team:a": "10"}) as penstock:
         member, approver = penstock.team("a"), penstock.client(penstock.token("approver")[1])

@@ -142,6 +142,7 @@ class Governance:
     windows: tuple[Window, ...] = ()  # the hours of `quiet_hours` and `headroom`
     version: int = 0  # of the file's schema; 0: there is no file
     digest: str = ""  # of the file's text
+    caps_take_two: bool = False  # a raised cap holds only once a second person has approved it; the routes ask
 
 
 NONE: Final = Governance()

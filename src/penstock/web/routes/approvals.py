@@ -10,13 +10,13 @@ from penstock.core.model.events import ApprovalAnswered, CapRaiseAsked, CapRaise
 from penstock.explain.sentences import role
 from penstock.formatting import money
 from penstock.journal.journal import Reader
-from penstock.live.config_facts import in_words, lower_of
+from penstock.live.config_facts import in_words, raises
 from penstock.live.plane import Plane
 from penstock.live.view import OpenApproval, View
 from penstock.web import deps, schemas
 from penstock.web.access import own
 from penstock.web.deps import MayApprove, MayRead, MaySubmit, PlaneHere, ReaderHere
-from penstock.web.details import details
+from penstock.web.details import Details, details
 from penstock.web.people import is_same_person
 from penstock.web.problems import Problem, conflict, not_found
 from penstock.web.routes.control import names_of
@@ -192,14 +192,18 @@ async def ask_for_cap(request: Request, plane: PlaneHere, caller: MaySubmit) -> 
     wish, known = await deps.read_shape(request, schemas.CapRequest), details(request)
     if caller.team and wish.scope != f"team:{caller.team}":
         raise not_found("budget", wish.scope)
-    caps = {scope: (per_month, per_hour) for scope, per_month, per_hour in plane.view.caps}
-    in_force = caps.get(wish.scope, (None, None))
-    if (
-        lower_of(in_force[0], wish.per_month) == wish.per_month
-        and lower_of(in_force[1], wish.per_hour) == wish.per_hour
-    ):
+    if not is_raise(plane, wish):
         raise conflict(f"This would not raise the cap of {wish.scope}; ask an operator to lower it.")
     deps.take_share(plane, caller)
+    return await ask_a_second_person(plane, caller, wish, known)
+
+
+def is_raise(plane: Plane, cap: schemas.Cap) -> bool:
+    in_force = {scope: (per_month, per_hour) for scope, per_month, per_hour in plane.view.caps}
+    return raises(in_force.get(cap.scope, (None, None)), (cap.per_month, cap.per_hour))
+
+
+async def ask_a_second_person(plane: Plane, caller: Token, wish: schemas.Cap, known: Details) -> schemas.Done:
     fact = CapRaiseAsked(
         at=0,
         scope=wish.scope,

@@ -15,6 +15,7 @@ from penstock.live.view import ExposureShare, View
 from penstock.web import deps, schemas
 from penstock.web.deps import MayOperate, MayRead, PlaneHere, ReaderHere
 from penstock.web.details import details
+from penstock.web.routes.approvals import ask_a_second_person, is_raise
 from penstock.web.tokens import Token
 
 routes: Final = APIRouter(prefix="/v1", tags=["money"], responses=deps.PROBLEMS)
@@ -56,9 +57,13 @@ def _sees_scope(caller: Token, scope: str) -> bool:
 
 @routes.put("/budget", openapi_extra=deps.shape_of_body(schemas.Cap), summary="Set or take away a cap")
 async def set_cap(request: Request, plane: PlaneHere, caller: MayOperate) -> schemas.Done:
-    """Lowered below what is committed: no new holds, no renewals, long leases called back; running jobs drain."""
+    """A raise waits for another person where the policy says so. Lowered below what is committed: no new holds, no
+    renewals, long leases called back; running jobs drain.
+    """
     cap, known = await deps.read_shape(request, schemas.Cap), details(request)
-    fact = CapSet(0, cap.scope, cap.per_month, cap.per_hour, by=caller.id, details=known.digest)
+    if plane.view.policy.governance.caps_take_two and is_raise(plane, cap):
+        return await ask_a_second_person(plane, caller, cap, known)
+    fact = CapSet(0, cap.scope, cap.per_month, cap.per_hour, by=caller.id, details=known.digest, reason=cap.reason)
     recorded = await plane.tell(fact, blobs=known.blobs)
     gone = cap.per_month is None and cap.per_hour is None
     says = f"{cap.scope} has no cap any more." if gone else f"The cap of {cap.scope} is set."
