@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.cli import main as cli
+from penstock.cli import terminal
 from penstock.journal import redecide as again
 
 SMALL = ["demo", "--month", "--jobs", "700"]
@@ -28,6 +29,12 @@ def test_the_tale_is_true_and_its_stories_are_what_why_says(capsys: pytest.Captu
     assert stdout.count("  true: ") == 7
     assert Path("penstock-demo/compare.html").is_file()
     assert "The picture: penstock-demo/compare.html\nTry next:\n" in stdout
+    own = terminal.program()
+    pasted = stdout[stdout.index("Try next:\n") :].splitlines()[1:3]
+    for line in pasted:  # "penstock: command not found" was the answer: `make demo` puts it on no PATH
+        assert line.startswith(f"  {own} "), line
+        done = subprocess.run(["sh", "-c", line], env={"PATH": "/usr/bin:/bin"}, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
     commands = re.findall(r"^\$ penstock (why \S+ --journal \S+)$", stdout, re.MULTILINE)
     assert len(commands) == 3
     stories = []

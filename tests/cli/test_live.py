@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import yaml
 
 from penstock.cli.client import Client
 from penstock.cli.main import main
+from tests.conftest import ROOT
 
 PYTHON = sys.executable
 Says = Callable[..., str]
@@ -380,3 +384,15 @@ def test_on_a_terminal_there_is_one_of_the_same_size_and_control_c_is_the_comman
         _, status = os.waitpid(pid, 0)
         os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 128 + signal.SIGINT
+
+
+def test_the_backup_of_a_running_control_plane_is_whole(says: Says, home: Path, tmp_path: Path) -> None:
+    """No page said how to make one; a copy of the file alone lacks what SQLite keeps beside it."""
+    says("run", "--name", "kept", "--", "true")
+    (statement,) = re.findall(r"<!-- backup -->\n```sql\n(.*)\n```", (ROOT / "docs" / "install.md").read_text("utf-8"))
+    backup = tmp_path / "backup.db"
+    with closing(sqlite3.connect(home / "journal.db")) as journal:
+        journal.execute(statement.replace("backup.db", str(backup)))
+    assert says("journal", "verify", str(backup)).startswith("Whole: ")
+    job = shown(says, "jobs", "--state", "succeeded")["jobs"][0]["id"]
+    assert "Succeeded." in says("why", job, "--journal", str(backup))

@@ -119,6 +119,7 @@ def _play_in_group(
 
 def _play(keep: bool, out: Path, as_json: bool) -> int:
     from penstock.cli.compare import folder_for
+    from penstock.cli.terminal import program
     from penstock.core.errors import BadInput
     from penstock.demo.console import Console
     from penstock.demo.machine import Machine
@@ -139,10 +140,10 @@ def _play(keep: bool, out: Path, as_json: bool) -> int:
                 _look_at_it(voice, machine, job, figures)
         journal = keep_journal(machine, folder)
     if not keep:
+        own = program()
         voice.say(
             f"\nThe page was at {machine.address}/ and `make demo KEEP=1` leaves it there to look at. Try next:\n"
-            f"  penstock why {job} --journal {journal}\n  penstock redecide {journal}\n  penstock up\n"
-            "  penstock assess --demo"
+            f"  {own} why {job} --journal {journal}\n  {own} redecide {journal}\n  {own} assess --demo\n  {own} up"
         )
         click.echo(json.dumps(figures))
     for claim in untrue(figures):
@@ -152,7 +153,9 @@ def _play(keep: bool, out: Path, as_json: bool) -> int:
 
 def _look_at_it(voice: "Console", machine: "Machine", job: str, figures: dict[str, Any]) -> None:
     """Keep everything running until ^C."""
-    at = f"PENSTOCK_HOME={machine.home} penstock"
+    from penstock.cli.terminal import program
+
+    at = f"PENSTOCK_HOME={machine.home} {program()}"
     voice.say(f"\nThe page: {machine.address}/  Try next:\n  {at} why {job}\n  {at} costs\n  {at} run --gpus 1 -- date")
     click.echo(json.dumps(figures))
     voice.say("It goes on until ^C.")

@@ -318,13 +318,15 @@ def _tell_comparison(show: Shown, compared: "Compared") -> None:
 
 
 def _goodbye(show: Shown, folder: Path, journal: Path) -> None:
-    job = show.stories.get("resumed") or show.stories.get("waited") or "JOB"
+    from penstock.cli.terminal import program
+
+    job, own = show.stories.get("resumed") or show.stories.get("waited") or "JOB", program()
     show.say(
         f"\nThe picture: {folder / 'compare.html'}\n"
         "Try next:\n"
-        f"  penstock why {job} --journal {journal} --json\n"
-        f"  penstock redecide {journal}\n"
-        "  penstock compare YOUR-JOBS.csv --load 1.1"
+        f"  {own} why {job} --journal {journal} --json\n"
+        f"  {own} redecide {journal}\n"
+        f"  {own} compare YOUR-JOBS.csv --load 1.1"
     )
 
 

@@ -5,9 +5,12 @@ text that is never truncated, and rich is not imported.
 """
 
 import importlib.util
+import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -44,6 +47,16 @@ def progress(total: int, label: str) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=total)
         yield lambda n: bar.advance(task, n)
+
+
+def program() -> str:
+    """What to type for `penstock` here: the plain name if the PATH has this one, else its path from this folder."""
+    own = Path(sys.executable).with_name("penstock")
+    found = shutil.which("penstock")
+    if not own.exists() or (found and Path(found).samefile(own)):
+        return "penstock"
+    here = Path.cwd()
+    return shlex.quote(str(own.relative_to(here) if own.is_relative_to(here) else own))
 
 
 def can_draw() -> bool:

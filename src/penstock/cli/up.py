@@ -110,7 +110,7 @@ def command(
         if as_json:
             print_json({"address": address, "token_file": token, "link": link})
         else:
-            click.echo(f"Penstock is up at {address} (token in {token}). Stop it with Ctrl-C; what runs goes on.")
+            click.echo(f"Penstock is up at {address} (token in {token}). Ctrl-C stops it; jobs that run go on.")
             click.echo(f"Look at it: {link} (works once, for ten minutes; another one: penstock open)")
 
     with asyncio.Runner(loop_factory=event_loop()) as runner:

@@ -162,7 +162,10 @@ class DataClassSection(Section, frozen=True):
     """
 
     sites: Annotated[tuple[Text, ...], Says('a list of sites, or `["*"]` for all', "none")] = ()
-    locations: Annotated[tuple[Text, ...], Says("a list", "any, if there are `laws`")] = ()
+    locations: Annotated[
+        tuple[Text, ...],
+        Says("a list; no word means the European Union: list its countries", "any, if there are `laws`"),
+    ] = ()
     laws: Annotated[tuple[Text, ...], Says("a list", "any, if there are `locations`")] = ()
 
 
