@@ -235,6 +235,7 @@ CLOUDS_WORDS = (
     *("SkuNotAvailable", "AllocationFailed", "ZonalAllocationFailed", "QuotaExceeded", "OperationNotAllowed"),
     *("AzureLinux",),
 )
+SYSTEMDS_KEYS = ("ExecStart", "KillMode", "RestartSec", "StateDirectory", "TimeoutStopSec", "WantedBy")
 NOT_OURS = {
     **dict.fromkeys(CLOUDS_WORDS, "words of AWS' and Azure's APIs"),
     "InsufficientCapacityError": "an Event of Karpenter's",
@@ -245,6 +246,7 @@ NOT_OURS = {
     "JobName": "another",
     "SubmitTime": "a column somebody has",
     "QueuedAtSite": "a reason of our Events in Kubernetes",
+    **dict.fromkeys(SYSTEMDS_KEYS, "of a unit of systemd"),
     **dict.fromkeys(KUBERNETES_WORDS, "words of a Job of Kubernetes'"),
     **dict.fromkeys(AUTOSCALERS_WORDS, "words of Karpenter and cluster-autoscaler, in Events and conditions"),
     **dict.fromkeys(("NoSchedule", "NoExecute", "PreferNoSchedule"), "what a taint of Kubernetes' does"),
