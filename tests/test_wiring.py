@@ -20,6 +20,8 @@ from penstock.config import parse_sites, this_machine
 from penstock.core.errors import BadInput
 from penstock.core.units import HOUR, MINUTE, money
 from penstock.drivers.local.driver import LocalDriver
+from penstock.front.home_cluster import HomeCluster
+from penstock.front.home_jobs import HomeJobs
 from penstock.journal.open import open_journal, open_reader
 from penstock.journal.redecide import redecide
 from penstock.live.clock import Clock
@@ -220,6 +222,43 @@ def test_a_site_without_a_driver_is_refused_unless_it_is_rehearsed(tmp_path: Pat
     made = SiteDrivers(Options(tmp_path, str(path)), file, "i", None, Clock())  # type: ignore[arg-type]  # nobody reads
     with pytest.raises(BadInput, match="site 'cloud' says nothing of how it is reached"):
         made.all(file)
+
+
+CLUSTERS = b"""currency: USD
+sites:
+  - name: lab
+    driver: kubernetes
+    front_door: true
+    kubernetes: {kubeconfig: /nowhere}
+    offers: [{name: owned, term: owned, gpu: A100, gpus_per_node: 2}]
+  - name: east
+    driver: kubernetes
+    kubernetes: {kubeconfig: /nowhere-else}
+    offers: [{name: owned, term: owned, gpu: A100, gpus_per_node: 2}]
+"""
+
+
+def test_a_cluster_is_known_to_leave_once_it_has_joined_and_until_it_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`leave` waited for ever for a cluster that had been refused, and for one that was removed long ago."""
+    monkeypatch.setattr("penstock.kube.access.connect", lambda access: access)
+    file = parse_sites(CLUSTERS, "sites.yaml")
+    homes = [HomeJobs(HomeCluster("lab", None))]  # type: ignore[arg-type]  # nothing is asked of it
+    where = str(tmp_path / "journal.db")
+    with closing(open_journal(where)), closing(open_reader(where)) as reader:
+        drivers = SiteDrivers(Options(tmp_path), file, "i", reader, Clock(), homes)
+    met: list[str] = []
+    drivers.meet, drivers.part = lambda cluster: met.append(cluster.site), met.remove
+    sites = {site.id: site for site in file.sites}
+    for site in sites.values():
+        drivers.make(file, site)
+    assert met == []
+    for site in sites.values():
+        drivers.joined(file, site)
+    assert met == ["east"]
+    drivers.forget("east")
+    assert met == []
 
 
 def test_checkpoints_of_local_sites_go_to_a_bucket_if_one_is_named(

@@ -1,7 +1,9 @@
 """The live plane, told in stories: what it promises to people and to sites."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from penstock.live.plane import KeyReused, NotReady
 from penstock.sim.engine.rehearsal import Rehearsal
 from tests.live.kit import Living, at, given, job, story
 from tests.live.memory import MemoryJournal
-from tests.live.virtual import VirtualClock
+from tests.live.virtual import SameThread, VirtualClock
 from tests.stories.kit import cap, offer, policy, site, span
 
 NOTHING = Work(())
@@ -534,3 +536,66 @@ async def test_whoever_takes_over_knows_which_home_clusters_are_being_left(clock
     world.facts.insert(0, home(0))
     async with world.up() as plane:
         assert plane.view.leaving == ()
+
+
+class Silent(MemoryJournal):
+    """`hangs`: since when, in seconds; what is asked of it then is answered when it goes on."""
+
+    hangs = 0.0
+
+    def silent_s(self) -> float:
+        return self.hangs
+
+
+class HangingThread(SameThread):
+    """The engine's thread, which waits for that journal."""
+
+    def __init__(self, journal: Silent) -> None:
+        self.journal, self.held = journal, list[tuple[asyncio.Future[Any], Callable[[], Any]]]()
+
+    def call(self, work: Callable[..., Any], *args: Any) -> "asyncio.Future[Any]":
+        if not self.journal.hangs:
+            return super().call(work, *args)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.held.append((future, lambda: work(*args)))
+        return future
+
+    def goes_on(self) -> None:
+        self.journal.hangs = 0.0
+        for future, work in self.held:
+            future.set_result(work())
+
+
+@story("09:00")
+async def test_a_journal_that_does_not_answer_keeps_nobody_waiting(clock: VirtualClock) -> None:
+    """A disk that hangs has no deadline of its own: requests hung with it, and it was ready all the while."""
+    journal = Silent()
+    world = given(clock, site("lab"), journal=journal)
+    async with world.up() as plane:
+        assert plane.ready == ""
+        plane.thread = thread = HangingThread(journal)
+        journal.hangs = 5.0
+        waiting = asyncio.ensure_future(plane.submit(job(), NOTHING))
+        await asyncio.sleep(3)
+        assert (plane.ready, waiting.done()) == ("", False)  # a slow answer is one, too
+        journal.hangs = 30.0
+        with pytest.raises(NotReady, match=r"has not answered for 30 s.* may be recorded"):
+            await waiting
+        assert "has not answered for 30 s" in plane.ready
+        thread.goes_on()
+        await world.until("09:01")
+        assert plane.ready == ""
+        assert len(world.events(e.JobSubmitted)) == 1  # as it was told: it may be
+
+
+@story("09:00")
+async def test_an_idle_plane_whose_heartbeat_fails_is_not_ready_and_comes_back_by_itself(clock: VirtualClock) -> None:
+    """The heartbeat's error was dropped: a load balancer went on sending people to it."""
+    world = given(clock, site("lab"))
+    async with world.up() as plane:
+        world.journal.broken = "the disk is full"  # type: ignore[attr-defined]  # a journal in memory
+        await world.until("09:01")
+        assert "the disk is full" in plane.ready
+        world.journal.broken = ""  # type: ignore[attr-defined]  # as above
+        await world.until("09:02")
+        assert plane.ready == ""

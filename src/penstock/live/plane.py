@@ -596,7 +596,8 @@ class Plane:
             if silent >= SILENT_SECONDS and not self._retry_at:
                 self._trouble = SILENT.format(int(silent))
                 self.alarms.set("journal", "journal", self._trouble)
-                self._retry_at = self.clock.now()  # the turn that waits is over when it is answered
+                self._retry_at = self.clock.now()
+                self._inbox.filled.set()  # a turn, which is over when it is answered
                 self._inbox.turn_away(NotReady(self._trouble))
                 for _, future in self._in_turn:
                     if not future.done():
