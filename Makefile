@@ -75,6 +75,7 @@ bench-live: .venv/.installed-dev  ## a running Penstock under load: submits, lis
 
 conformance: kube .venv/.installed-dev  ## every manifest of the suite as a plain Job and as a home Job, compared field by field; FAST=1 those that CI runs
 	@$(BIN)/python -m tests.conformance $(if $(FAST),--quick)
+	@$(BIN)/python -m pytest -q -n0 tests/conformance/test_unequal.py
 
 docs: .venv/.installed-dev  ## write what the documents say of themselves: lives, picture, answers of commands; the chart's rights
 	@$(BIN)/python -m tests.test_docs
