@@ -27,6 +27,12 @@ def test_money(micro: int, currency: str, text: str) -> None:
     assert formatting.money(micro, currency) == text
 
 
+def test_an_instant_is_told_to_the_second_where_a_minute_says_too_little() -> None:
+    assert formatting.instant(50_705_000) == "day 1, 14:05"
+    assert formatting.instant(50_705_000, seconds=True) == "day 1, 14:05:05"
+    assert formatting.instant(1_800_000_005_000, seconds=True) == "2027-01-15 08:00:05 UTC"
+
+
 @pytest.mark.parametrize(
     ("micro", "text"), [(1_284_100_000, "$1,284.10"), (9, "$0.000009"), (-1_500_001, "-$1.500001"), (0, "$0.00")]
 )

@@ -47,13 +47,15 @@ def duration(ms: int) -> str:
     return f"{_rounded(ms, HOUR):,} h"
 
 
-def instant(at: Instant) -> str:
+def instant(at: Instant, *, seconds: bool = False) -> str:
     """`day 3, 14:05`: simulated time counts days from the trace's first midnight. Live: `2026-11-16 14:05 UTC`."""
     if CALENDAR <= at < 100 * CALENDAR:
-        return f"{datetime.fromtimestamp(at / SECOND, UTC):%Y-%m-%d %H:%M} UTC"
+        moment = datetime.fromtimestamp(at / SECOND, UTC)
+        return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if seconds else f"{moment:%Y-%m-%d %H:%M} UTC"
     day, rest = divmod(at, DAY)
     minutes = rest // MINUTE
-    return f"day {day + 1}, {minutes // 60:02}:{minutes % 60:02}"
+    exact = f":{rest % MINUTE // SECOND:02}" if seconds else ""
+    return f"day {day + 1}, {minutes // 60:02}:{minutes % 60:02}{exact}"
 
 
 def count(number: int, noun: str, plural: str = "") -> str:

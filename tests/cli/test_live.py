@@ -232,7 +232,7 @@ def test_tokens_see_their_team_only(says: Says, monkeypatch: pytest.MonkeyPatch)
     assert made["id"] in says("token", "list")
     monkeypatch.setenv("PENSTOCK_TOKEN", made["secret"])
     assert says("jobs") == "No jobs.\n"
-    assert "may not do this" in says("pause", code=4)
+    assert "This needs a token of role operator or admin, and yours is of role member." in says("pause", code=4)
     monkeypatch.delenv("PENSTOCK_TOKEN")
     assert says("token", "revoke", made["id"]) == f"{made['id']} is revoked.\n"
     monkeypatch.setenv("PENSTOCK_TOKEN", made["secret"])

@@ -14,6 +14,7 @@ from penstock.core.units import GB, HOUR, MINUTE, MOST_MONEY, NEVER, PERMILLE, I
 from penstock.core.values import value
 from penstock.formatting import are, count, duration, instant, money, were
 
+SHORT_MS: Final = 10 * MINUTE  #: jobs that take less are told of to the second
 MOST_RULES: Final = 4  #: that one sentence names
 MOST_OFFERS: Final = 3  #: that it names for each
 
@@ -84,11 +85,13 @@ def waits_for_owned(why: r.WaitsForOwned, say: Say) -> str:
 
 def _due(why: r.WaitWorth | r.NotWorthWaiting, must: str, say: Say) -> str:
     """When it leaves for its deadline, or that this is too late by now."""
-    late = why.late
+    late, short = why.late, why.expected_run_ms < SHORT_MS
     if late is None:
-        return f" To meet its deadline it {must} burst by {instant(why.leave_at)}." if why.leave_at else ""
+        at = instant(why.leave_at, seconds=short)
+        return f" To meet its deadline it {must} burst by {at}." if why.leave_at else ""
     cost = f", {say.cash(late.penalty)} of penalty" if late.penalty else ""
-    return f" Its deadline, {instant(late.deadline_at)}, cannot be met there: about {duration(late.by_ms)} late{cost}."
+    due = instant(late.deadline_at, seconds=short)
+    return f" Its deadline, {due}, cannot be met there: about {duration(late.by_ms)} late{cost}."
 
 
 def wait_worth(why: r.WaitWorth, say: Say) -> str:

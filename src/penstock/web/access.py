@@ -18,7 +18,7 @@ from penstock.web.details import address_of
 from penstock.web.limits import Buckets
 from penstock.web.log_reads import LogReads
 from penstock.web.problems import Problem, not_found
-from penstock.web.tokens import Permission, Token, Tokens, unauthorized
+from penstock.web.tokens import MAY, Permission, Token, Tokens, unauthorized
 
 COOKIE: Final = "penstock_token"  #: for browsers, whose event streams cannot send a header; read-only
 TALK: Final = "TALK"  #: stands for the method of a WebSocket
@@ -34,6 +34,11 @@ class Guard:
     calls: Buckets  # per token
     submits: Buckets  # per team, or per token where it has none
     strangers: Buckets  # per address, for requests without a valid token
+
+
+def _who_may(permission: Permission) -> str:
+    """The roles, the least powerful first, so that nobody asks for more than it takes."""
+    return " or ".join(role for role in reversed(MAY) if permission in MAY[role])
 
 
 class Needs:
@@ -53,7 +58,11 @@ class Needs:
             raise stranger(guard, request)
         if not token.may(self.permission):
             guard.denials.count_token(token.id, asked_for(request), f"{token.role} may not {self.permission}")
-            raise Problem(403, "forbidden", f"A token of role {token.role} may not do this; ask for another role.")
+            raise Problem(
+                403,
+                "forbidden",
+                f"This needs a token of role {_who_may(self.permission)}, and yours is of role {token.role}.",
+            )
         self._within_limits(guard, token)
         return token
 
