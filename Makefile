@@ -18,7 +18,7 @@ LOCK = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 -
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check test-bare test-lowest image lint lock venv wheel bench-engine bench-hostile bench-journal bench-kube bench-live bench-placement bench-policy conformance docs kube demo-clouds demo-kube e2e-kube clean
+.PHONY: help install demo test check test-bare test-lowest image lint lock venv wheel bench-engine bench-hostile bench-journal bench-kube bench-live bench-placement bench-policy conformance docs explore kube demo-clouds demo-kube e2e-kube clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -72,6 +72,9 @@ bench-kube: kube .venv/.installed-dev  ## ten thousand Jobs on three clusters: r
 
 bench-live: .venv/.installed-dev  ## a running Penstock under load: submits, lists, decisions, plans, restarts; FAST=1 for a quick look
 	@$(BIN)/python -m bench.live $(if $(FAST),--fast)
+
+explore: .venv/.installed-dev  ## random months with every feature on, through engine and simulator, plain and compiled; SEEDS=10000, START=the first, PLAIN=1 for one core
+	@$(BIN)/python -m tests.explore --seeds $(or $(SEEDS),1000) $(if $(START),--start $(START)) $(if $(PLAIN),,--both)
 
 conformance: kube .venv/.installed-dev  ## every manifest of the suite as a plain Job and as a home Job, compared field by field; FAST=1 those that CI runs
 	@$(BIN)/python -m tests.conformance $(if $(FAST),--quick)

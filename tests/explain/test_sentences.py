@@ -299,6 +299,16 @@ TOLD: list[tuple[Any, str]] = [
         "Lost at cloud. That was 1 min after its start, before it made progress: 8 GPUs cost $1.00.",
     ),
     (
+        r.StartFailed(
+            offer="cloud", attempt="a.7", cause="in_vain", words="", failures=7, took_ms=3 * HOUR, gpus=8,
+            cost=24 * MICRO, retry_at=NOON,
+        ),
+        (
+            "Ended at cloud after 3 h before any work was kept, 7 times in a row. This try cost $24.00. It is not "
+            "tried there again before day 1, 12:00."
+        ),
+    ),
+    (
         r.PatienceOver(12 * MINUTE, 10 * MINUTE, HOUR, 8 * MICRO, "", 0, failed_at="lab/owned"),
         (
             "Its start at lab/owned failed; it was queued for 12 min, and its policy allows 10 min. It costs about "

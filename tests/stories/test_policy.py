@@ -303,9 +303,23 @@ def test_more_delay_than_wanted_makes_waiting_dearer() -> None:
     penstock.hears(*(submitted(f"j{k}", run="1h") for k in range(20)), at="08:00")
     penstock.hears(*(started(f"j{k}.1") for k in range(20)), at="08:30")
     penstock.hears(*(ended(f"j{k}.1") for k in range(20)), at="09:30")
-    penstock.hears(nothing, at="15:00")
+    penstock.hears(submitted("next"), at="15:00")
     assert promises(penstock, ValueSet)[-1].because == AimsAtDelay(30 * MINUTE, 6 * MINUTE, 20, usd("4"))
     assert penstock.engine.state.value_per_hour == usd("5"), "by a quarter, and no more at once"
+
+
+def test_the_review_of_a_target_comes_at_its_own_instant_and_not_when_somebody_wakes_the_engine() -> None:
+    """It was due and no deadline named it: whoever happened to wake the engine next changed the cost of delay."""
+    penstock = given(site("lab"), ours("4", waiting={"target_delay_ms": 6 * MINUTE}))
+    penstock.hears(nothing, at="07:00")
+    assert promises(penstock, ValueSet) == [], "there is nobody whose delay it could change"
+    assert penstock.wakes() is None
+    penstock.hears(submitted("a", run="20h"), at="08:00")
+    assert penstock.wakes() == clock("14:00")
+    penstock.hears(nothing, at="13:59")
+    assert [event.at for event in promises(penstock, ValueSet)] == [clock("08:00")]
+    penstock.hears(nothing, at="14:00")
+    assert [event.at for event in promises(penstock, ValueSet)] == [clock("08:00"), clock("14:00")]
 
 
 def test_more_spending_than_wanted_makes_waiting_cheaper() -> None:
@@ -315,7 +329,7 @@ def test_more_spending_than_wanted_makes_waiting_cheaper() -> None:
     penstock.hears(started("a.1"), at="01:00")
     penstock.hears(ended("a.1"), at="02:00")
     penstock.hears(gone("a.1/n0"), at="02:00")
-    penstock.hears(nothing, at="07:00")
+    penstock.hears(submitted("next"), at="07:00")
     last = promises(penstock, ValueSet)[-1]
     share = usd("1") * 7 // (30 * 24)  # seven hours of the month
     assert last.because == AimsAtSpend(spent=usd("8"), share=share, target=usd("1"), before_per_hour=usd("4"))

@@ -627,6 +627,9 @@ def not_starting(why: r.NotStarting, _: Say) -> str:
 
 
 def start_failed(why: r.StartFailed, say: Say) -> str:
+    if why.cause == "in_vain":
+        ended = f"Ended at {why.offer} after {duration(why.took_ms)} before any work was kept"
+        return f"{ended}, {why.failures} times in a row. This try cost {say.cash(why.cost)}.{_again(why)}"
     words = {
         "full": f"No capacity for it at {why.offer}",
         "lost": f"Lost at {why.offer}",
@@ -638,7 +641,7 @@ def start_failed(why: r.StartFailed, say: Say) -> str:
 def tried(why: r.StartFailed, say: Say) -> str:
     """What a failed start cost, and when the next one comes."""
     times = f", the {_ordinal(why.failures)} time in a row" if why.failures > 1 else ""
-    again = f" It is not tried there again before {instant(why.retry_at)}." if 0 < why.retry_at < NEVER else ""
+    again = _again(why)
     if why.nodes:
         these = "this node" if why.nodes == 1 else f"these {why.nodes} nodes"
         again = f" It is not tried on {these} again before something changes there."
@@ -646,6 +649,10 @@ def tried(why: r.StartFailed, say: Say) -> str:
     if why.cause in ("lost", "stopped"):
         return f"That was {took} after its start, before it made progress{times}: {spent}.{again}"
     return f"The start failed after {took}{times}: {spent}.{again}"
+
+
+def _again(why: r.StartFailed) -> str:
+    return f" It is not tried there again before {instant(why.retry_at)}." if 0 < why.retry_at < NEVER else ""
 
 
 def _ordinal(number: int) -> str:

@@ -377,18 +377,26 @@ def _edges(state: State, window: str) -> list[Instant]:
 
 
 def _forecast_changes_at(state: State, offer: Offer) -> Instant:
-    """At the next whole hour there is another; and a job's patience ends within a node's start."""
-    due = _next_due(state, state.at + offer.start_ms)
-    hour = (state.at // HOUR + 1) * HOUR
-    return hour if due == NEVER else min(hour, due - offer.start_ms)
+    """At the next whole hour there is another; a node asked for then is ready in the next of its hours; and a job's
+    patience ends within a node's start.
+    """
+    ready_at = state.at + offer.start_ms
+    due, hour = _next_due(state, ready_at), (state.at // HOUR + 1) * HOUR
+    forecast, next_hour = state.warm.forecast, (ready_at // HOUR + 1) * HOUR
+    ahead = -1 if forecast is None else (next_hour - forecast.starts_at) // HOUR
+    told = forecast is not None and 0 <= ahead <= len(forecast.hours)
+    soonest = min(hour, next_hour - offer.start_ms) if told else hour
+    return soonest if due == NEVER else min(soonest, due - offer.start_ms)
 
 
 def _may_grow_at(state: State, offer: str) -> Instant:
-    """When an offer that is closed opens, or a pool without money asks again."""
+    """When an offer that is closed opens, quiet hours end, or a pool without money asks again, as `_may_grow` does."""
+    quiet = limits.quiet_hours(state, state.at) if state.gated else None
     rests_until = state.warm.short[offer][0] if offer in state.warm.short else NEVER
     opens_at = state.closed.get(offer, NEVER)
     period_at = state.ledger.next_period_at(state.at) if offer in state.warm.short else NEVER
-    return min(at if at > state.at else NEVER for at in (rests_until, opens_at, period_at))
+    quiet_until = NEVER if quiet is None else quiet.ends_at
+    return min(at if at > state.at else NEVER for at in (rests_until, opens_at, period_at, quiet_until))
 
 
 def _may_end_at(state: State, node: Node) -> Instant:

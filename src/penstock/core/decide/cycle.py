@@ -84,7 +84,7 @@ def decide(choices: Choices, rules: Rules) -> None:
         suspend(choices, rare.suspends)
 
     # 5. Adjust the cost of delay, before jobs are weighed with it.
-    if state.aim.next_at <= now:
+    if state.aim.next_at < NEVER and targets.next_at(state) <= now:
         targets.follow(choices)
 
     # 6. Stop jobs that have run as long as their class may: their next attempts are not placed below.
@@ -472,6 +472,8 @@ def next_deadline(state: State) -> Instant:
         soonest = state.retries[0][0]
     if state.closed:
         soonest = min([soonest, *_opens_at(state)])
+    if state.aim.next_at < NEVER:
+        soonest = min(soonest, targets.next_at(state))
     if state.run_ends and state.run_ends[0][0] < soonest:
         soonest = state.run_ends[0][0]
     if state.idle:

@@ -1,19 +1,21 @@
 """Pauses after failed starts: what failed in the same way before, for the same job at the same offer, is tried again
 only after a pause, longer each time. `cycle` calls it; `fold/retries` keeps the job from that offer until then.
 
-Progress, or a failure of another kind, starts the count anew. An offer without capacity is closed for all jobs by
-`cycle.close_offers`, by the same rule.
+Progress, or a failure of another kind, starts the count anew. Where one rented attempt after the other ends before it
+has kept any work, each of the pauses is twice as long as the last, up to a day.
+An offer without capacity is closed for all jobs by `cycle.close_offers`, by the same rule.
 """
 
 from typing import Final
 
 from penstock.core.decide.choices import Choices
 from penstock.core.fold.ledger import sum_of
+from penstock.core.fold.retries import BAD_LUCK
 from penstock.core.fold.state import Attempt, Shape, State
 from penstock.core.model.events import RetryPromised
 from penstock.core.model.reasons import StartFailed
 from penstock.core.model.types import STANDING, Offer
-from penstock.core.units import HOUR, Instant, Millis, Money
+from penstock.core.units import DAY, HOUR, Instant, Millis, Money
 
 #: Who failed by itself may have been unlucky, so the second try comes at once; an obstacle is still there.
 OBSTACLES: Final = ("unfit", "missing", "denied")
@@ -32,7 +34,11 @@ def promise_retries(choices: Choices, failed: list[tuple[Attempt, str, str, Mill
             continue
         before = (job.setbacks or {}).get(offer)
         failures = before.failures + 1 if before is not None and before.cause == cause else 1
-        retry_at = now + pause(retry_ms, failures if cause in OBSTACLES else failures - 1)
+        wait_ms = pause(retry_ms, failures if cause in OBSTACLES else failures - 1)
+        if cause == "in_vain":
+            failures = (job.in_vain or {})[offer]
+            wait_ms = min(retry_ms << min(failures - BAD_LUCK - 1, 10), DAY)
+        retry_at = now + wait_ms
         nodes = tuple(sorted({*tried, *(before.nodes if before is not None else ())})) if tried else ()
         because = StartFailed(
             offer=offer,

@@ -11,11 +11,16 @@ from penstock.core.decide.choices import Choices
 from penstock.core.fold.state import State
 from penstock.core.model.events import ValueSet
 from penstock.core.model.reasons import AimsAtDelay, AimsAtSpend
-from penstock.core.units import PERMILLE, Instant, Money
+from penstock.core.units import NEVER, PERMILLE, Instant, Money
 
 ENOUGH_JOBS: Final = 10  #: fewer ended jobs are no basis for a mean
 LEAST, MOST = 800, 1250  #: of one change, in thousandths
 WIDEST: Final = 32  #: the value stays within this factor of the policy's own
+
+
+def next_at(state: State) -> Instant:
+    """When the next review is due: not while there is nobody whose delay or spending it could change."""
+    return state.aim.next_at if state.jobs else NEVER
 
 
 def follow(choices: Choices) -> None:

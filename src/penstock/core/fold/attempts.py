@@ -309,7 +309,8 @@ def attempt_checkpointed(state: State, event: e.AttemptCheckpointed) -> None:
     if attempt is not None:
         touch_attempt(state, attempt)
         attempt.kept_ms = max(attempt.kept_ms, event.kept_ms)
-        if attempt.job.setbacks is not None and attempt.kept_ms > attempt.resume_ms:
+        known = attempt.job.setbacks is not None or attempt.job.in_vain is not None
+        if known and attempt.kept_ms > attempt.resume_ms:
             retries.progressed(state, attempt)
 
 
@@ -351,6 +352,8 @@ def attempt_stopped(state: State, event: e.AttemptStopped) -> None:
         retries.failed(state, attempt, "stopped")
     if attempt.job.cancelled or attempt.job.id in state.suspended:
         _drop_next(state, attempt.job)
+    elif attempt.then in ("wait", "pause") and attempt.kept_ms <= attempt.resume_ms:
+        retries.kept_nothing(state, attempt)
     _over(state, attempt, "stopped", billed=True, leaves=then == "move")
     if then == "fail" and not attempt.job.cancelled:
         _end(state, attempt.job, "failed")

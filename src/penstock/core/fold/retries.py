@@ -20,6 +20,10 @@ from penstock.core.units import MINUTE, NEVER, SECOND, Instant, Millis
 AT_ONCE_MS: Final[Millis] = 10 * MINUTE
 #: The first pause of a start for which no site suggests one.
 PAUSE_MS: Final[Millis] = 30 * SECOND
+#: So many attempts in a row that were lost and had kept nothing may be bad luck. From then on each pause is longer.
+BAD_LUCK: Final = 5
+#: The first of these pauses.
+IN_VAIN_MS: Final[Millis] = 15 * MINUTE
 #: What a person must repair: it would be missing elsewhere, too, and rented GPUs would wait for it.
 REPAIRED_BY_PEOPLE: Final = ("missing", "denied")
 
@@ -33,19 +37,40 @@ def failed(
     nodes: tuple[str, ...] = (),
 ) -> None:
     """Note a start that failed, for `decide/retries`. Call it before the attempt is over; progress is no failure."""
-    if _made_progress(state, attempt):
+    if attempt.kept_ms > attempt.resume_ms:
         progressed(state, attempt)
-    else:
+    elif _is_in_vain(state, attempt, cause):
+        state.changes.note_rare().failed.append((attempt, "in_vain", words, IN_VAIN_MS, ()))
+    elif attempt.started_at is None or state.at - attempt.started_at < AT_ONCE_MS:
         state.changes.note_rare().failed.append((attempt, cause, words, retry_ms, nodes))
+    else:  # it ran, and nothing says that the next one will not come further
+        _forget(state, attempt)
 
 
-def _made_progress(state: State, attempt: Attempt) -> bool:
-    ran_ms = 0 if attempt.started_at is None else state.at - attempt.started_at
-    return attempt.kept_ms > attempt.resume_ms or ran_ms >= AT_ONCE_MS
+def kept_nothing(state: State, attempt: Attempt) -> None:
+    """It was told to stop, because its lease ends or its money does: no failure, but its rent was for nothing."""
+    if _is_in_vain(state, attempt, "stopped"):
+        state.changes.note_rare().failed.append((attempt, "in_vain", "", IN_VAIN_MS, ()))
+
+
+def _is_in_vain(state: State, attempt: Attempt, cause: str) -> bool:
+    """Rented ones there have ended so often, one after the other, before they kept any work, that rent only burns."""
+    if cause not in ("lost", "stopped") or state.standing(attempt.offer):
+        return False
+    job = attempt.job
+    job.in_vain = {**(job.in_vain or {}), attempt.offer.id: (job.in_vain or {}).get(attempt.offer.id, 0) + 1}
+    return job.in_vain[attempt.offer.id] > BAD_LUCK
 
 
 def progressed(state: State, attempt: Attempt) -> None:
     """It works there: what failed before counts no more."""
+    job = attempt.job
+    if job.in_vain is not None:
+        job.in_vain = {offer: count for offer, count in job.in_vain.items() if offer != attempt.offer.id} or None
+    _forget(state, attempt)
+
+
+def _forget(state: State, attempt: Attempt) -> None:
     job = attempt.job
     if job.setbacks is not None and attempt.offer.id in job.setbacks:
         setbacks = {offer: setback for offer, setback in job.setbacks.items() if offer != attempt.offer.id}

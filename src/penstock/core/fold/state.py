@@ -47,10 +47,10 @@ class Setback:
 
 class Job:
     __slots__ = (
-        "attempt", "attempts", "because", "cancelled", "ended_at", "foretold", "held", "id", "keeper", "kept_ms", "key",
-        "losses", "lost", "moved_at", "moves", "next", "offer", "patience_ms", "phase", "queued", "queued_at", "ran_ms",
-        "redone_ms", "reserved", "seq", "setbacks", "shape", "short_of", "spec", "spent", "started_at", "submitted_at",
-        "told_ms", "until_at",
+        "attempt", "attempts", "because", "cancelled", "ended_at", "foretold", "held", "id", "in_vain", "keeper",
+        "kept_ms", "key", "losses", "lost", "moved_at", "moves", "next", "offer", "patience_ms", "phase", "queued",
+        "queued_at", "ran_ms", "redone_ms", "reserved", "seq", "setbacks", "shape", "short_of", "spec", "spent",
+        "started_at", "submitted_at", "told_ms", "until_at",
     )  # fmt: skip
 
     def __init__(self, job_id: str, seq: int, spec: JobSpec, submitted_at: Instant, shape: "Shape") -> None:
@@ -76,6 +76,7 @@ class Job:
         self.cancelled = False
         self.reserved: tuple[str, tuple[int, ...]] | None = None  #: standing offer, and the nodes reserved for it
         self.setbacks: dict[str, Setback] | None = None  #: by offer: its starts that failed there without progress
+        self.in_vain: dict[str, int] | None = None  #: by rented offer: attempts in a row that ended and kept no work
         #: Its forecast: made at, p50 and p90 delay until its start.
         self.foretold: tuple[Instant, Millis, Millis] | None = None
         self.spent: Money = 0  #: its share of what was charged; approvals count it

@@ -739,7 +739,8 @@ class StartFailed:
 
     offer: str
     attempt: str
-    cause: Literal["full", "lost", "stopped", "unfit", "missing", "denied"]
+    #: `in_vain`: so many of its attempts there have ended before they kept any work.
+    cause: Literal["full", "lost", "stopped", "unfit", "missing", "denied", "in_vain"]
     words: str  # the site's own
     failures: int  # in the same way, one after the other
     took_ms: Millis  # from the promise to the failure

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final, TypeAlias
 
-from penstock.core.ids import is_ahead, is_cluster, node_id, standing_node
+from penstock.core.ids import is_cluster, node_id, standing_node
 from penstock.core.model import actions as a
 from penstock.core.model import events as e
 from penstock.core.model.types import STANDING, DataSet, JobSpec, Offer, Site
@@ -162,12 +162,11 @@ class World:
         self.deadlines[node] = action.deadline_at
         self.meter[node] = (now, None)
         self._later(ready_at, self._ready, node)
-        if not action.attempt:  # nothing runs there whose deadline would end it
-            self._later(action.deadline_at, self._expire, node)
+        self._later(action.deadline_at, self._expire, node)
         self._doom(offer, node, now, self._lose_node)
 
     def _expire(self, node: str, now: Instant) -> list[e.Fact]:
-        """A node on which nothing runs ends by itself, unless its deadline was moved."""
+        """A node on which nothing runs ends by itself at its deadline; what runs there ends with its own plan."""
         if node not in self.nodes or any(attempt in self.runs for attempt in self.nodes[node][2]):
             return []
         if now < self.deadlines[node]:
@@ -270,7 +269,7 @@ class World:
         thing = action.thing
         if thing in self.deadlines:
             self.deadlines[thing] = action.deadline_at
-        if thing in self.nodes and (is_ahead(thing) or is_cluster(thing)):
+        if thing in self.nodes:
             self._later(action.deadline_at, self._expire, thing)
         for attempt in self.nodes[thing][2] if thing in self.nodes else (thing,):
             run = self.runs.get(attempt)
