@@ -16,7 +16,7 @@ from penstock.assess.sources.sacct import read_sacct
 from penstock.assess.sources.tables import read_table
 from penstock.config import parse_sites, read_sites
 from penstock.config.jobs import parse_job, parse_json_job
-from penstock.core.errors import BadInput
+from penstock.core.errors import BadFile, BadInput
 from penstock.live.config_facts import configured
 from penstock.policy.cases import read_cases
 from penstock.policy.file import governed, parse_policy
@@ -27,6 +27,7 @@ from tests.conftest import ROOT
 
 EXAMPLES: Final = ROOT / "examples"
 SITES: Final = sorted(path.name for path in EXAMPLES.glob("*.yaml") if "\nsites:" in path.read_text())
+LONGEST: Final = 700  #: letters of one message
 Read = Callable[[bytes], object]
 
 
@@ -39,6 +40,9 @@ def sentences(read: Read, files: Iterator[tuple[str, bytes]]) -> int:
         except BadInput as error:
             refused += 1
             said = str(error).rstrip()
+            longest = max(len(str(one)) for one in (error.errors if isinstance(error, BadFile) else [error]))
+            if longest > LONGEST:
+                raise AssertionError(f"{what}: a message of {longest} letters") from None
             if not said.endswith((".", "?")):
                 raise AssertionError(f"{what}: {said}") from None
         except Exception as error:
@@ -132,7 +136,9 @@ def test_any_mistake_in_cases_of_a_policy_is_a_sentence(tmp_path: Path) -> None:
 
 # --- traces -----------------------------------------------------------------------------------------------------------
 
-CELLS: Final = ("x", "", "-1", "NaN", "inf", "1e999", "9" * 400, "2026-13-45", "a|b", "ü" * 300, '"', "1e17", "0x10")
+CELLS: Final = (
+    "x", "", "-1", "NaN", "inf", "1e999", "9" * 400, "2026-13-45", "a|b", "ü" * 3_000, "c|" * 900, '"', "1e17", "0x10",
+)  # fmt: skip
 TRACE = """job_id,submit_s,duration_s,gpus,user_or_group,name,project,job_class,priority,checkpoint_s,deadline_s,start_s
 a,0,60,1,vision,n,p,training,5,10,1000,5
 b,10,60,8,vision,n,p,training,5,10,1000,20

@@ -8,7 +8,7 @@ import yaml
 
 Place = tuple[str | int, ...]
 #: What people write by mistake where something else belongs; None is an empty value.
-FEW: Final[tuple[Any, ...]] = ("x y", None, ["x"], {"x": "y"})
+FEW: Final[tuple[Any, ...]] = ("x y", None, ["x"], {"x" * 900: "y"})
 MANY: Final[tuple[Any, ...]] = (
     *FEW, "", "-1", "0", "NaN", "1e999", "9" * 400, "1h", "10%", "ü/..", "a" * 5_000, "2026-13-45", "true",
     [], {}, [[["x"]]], "0.0000001",

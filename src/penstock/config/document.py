@@ -26,6 +26,7 @@ MOST_DIRECTIVES: Final = 100  #: lines that begin with %; libyaml compares each 
 MOST_ERRORS: Final = 1_000  #: of one file; beyond it they are only counted
 MOST_HINTS: Final = 20  #: guesses of what was meant, in one file: each costs as much as hundreds of checks
 LONGEST_HINT: Final = 63  #: characters of a word that may be a mistyped one
+LONGEST_LIST: Final = 400  #: characters of all the known words that a message names
 #: libyaml's parser where it is installed: it needs a tenth of the time.
 LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -270,8 +271,17 @@ def _plain_keys(node: yaml.MappingNode, page: Document, place: str, seen: set[in
 def unknown(problem: str, word: str, known: Iterable[str], near: str | None = None) -> str:
     known = list(known)
     near = nearest(word, known) if near is None else near
-    hint = f"did you mean '{near}'?" if near else f"known here: {', '.join(known) or 'none'}"
+    hint = f"did you mean '{near}'?" if near else f"known here: {listed(known) or 'none'}"
     return f"{problem} {shown(word)}; {hint}"
+
+
+def listed(names: Iterable[str], most: int = LONGEST_LIST) -> str:
+    """As many names as a sentence can bear, each of bounded length: they are the file's own words."""
+    names, told = [shown(name, 50)[1:-1] for name in names if name], list[str]()
+    while names[len(told) :] and sum(map(len, told)) + 2 * len(told) < most:
+        told.append(names[len(told)])
+    left = len(names) - len(told)
+    return ", ".join(told) + (f" and {left} more" if left else "")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -14,6 +14,7 @@ from typing import Final
 from penstock.assess.history import Evidence, JobRecord, Outcome, SourceReading
 from penstock.assess.join import TOLERANCE_MS
 from penstock.assess.sources.reading import NO_GPU, FileClock, coverage_of, read_file, records_of, recurring_key
+from penstock.config.document import listed
 from penstock.core.units import Instant
 from penstock.sim.traces.columns import table_of
 from penstock.sim.traces.rows import UNPRINTABLE, Errors, Unreadable, millis, shown, whole_gpus
@@ -64,7 +65,7 @@ def _chosen(header: list[str], columns: Mapping[str, str], errors: Errors) -> di
             known = ", ".join(COLUMNS)
             errors.add(Unreadable(f"the column mapping has an unknown field {shown(field)}; fields are {known}"))
         elif column not in header:
-            errors.add(Unreadable(f"there is no column {column} for {field}, only {', '.join(header[:20])}", line=1))
+            errors.add(Unreadable(f"there is no column {listed([column])} for {field}, only {listed(header)}", line=1))
         else:
             positions[field] = header.index(column)
     for field, names in COLUMNS.items():

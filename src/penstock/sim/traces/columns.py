@@ -11,6 +11,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
+from penstock.config.document import listed
 from penstock.config.scalars import SCALARS, Name
 from penstock.core.model.types import GpuChoice, JobSpec
 from penstock.core.units import Millis
@@ -68,7 +69,7 @@ def penstock_rows(text: str, clock: TraceClock, errors: Errors) -> Iterator[Row]
     for column in ("submit_s", "duration_s", "gpus"):
         if column not in header:
             hint = "other names need a column mapping"
-            errors.add(Unreadable(f"there is no column {column}, only {_listed(header)}; {hint}", line=1))
+            errors.add(Unreadable(f"there is no column {column}, only {listed(header)}; {hint}", line=1))
     errors.check()  # without its columns no row makes sense
     present = {field: column for field, column in PENSTOCK.items() if column in header}
     return read_rows(numbered, _Reader(header, present, clock), errors)
@@ -80,7 +81,7 @@ def mapped_rows(text: str, clock: TraceClock, columns: Mapping[str, str], errors
     header, numbered = table_of(text, errors)
     for field, column in columns.items():
         if column not in header:
-            errors.add(Unreadable(f"there is no column {column} for {field}, only {_listed(header)}", line=1))
+            errors.add(Unreadable(f"there is no column {listed([column])} for {field}, only {listed(header)}", line=1))
     errors.check()
     return read_rows(numbered, _Reader(header, columns, clock), errors)
 
@@ -102,7 +103,7 @@ def table_of(text: str, errors: Errors) -> tuple[list[str], Iterator[tuple[int, 
     header = [name.strip() for name in next(numbered, (1, []))[1]]
     for name, count in Counter(header).items():
         if name and count > 1:
-            errors.add(Unreadable(f"the column {name} is there twice", line=1))
+            errors.add(Unreadable(f"the column {listed([name])} is there twice", line=1))
     return header, numbered
 
 
@@ -195,8 +196,3 @@ def _whole(text: str, field: str) -> int:
     if abs(number) > 1_000_000_000:
         raise Unreadable(f"{field} {shown(text)} is beyond a thousand million")
     return number
-
-
-def _listed(header: Sequence[str]) -> str:
-    names = [name for name in header if name]
-    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")

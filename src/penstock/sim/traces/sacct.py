@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, TypeAlias
 
+from penstock.config.document import listed
 from penstock.core.model.types import JobSpec
 from penstock.core.units import SECOND, Instant, Millis
 from penstock.sim.traces.rows import (
@@ -62,10 +63,9 @@ def header_of(text: str, needed: Iterable[tuple[str, ...]], errors: Errors) -> t
     header = first.rstrip("\r").split("|")
     if len(header) < 2:
         raise Unreadable("there are no pipes between the fields; print them with sacct --parsable2", line=1)
-    columns = ", ".join(name for name in header if name)
     for names in needed:
         if not set(names) & set(header):
-            errors.add(Unreadable(f"there is no column {' or '.join(names)}, only {columns}", line=1))
+            errors.add(Unreadable(f"there is no column {' or '.join(names)}, only {listed(header)}", line=1))
     errors.check()  # without its columns no row makes sense
     return header, lines
 
