@@ -94,7 +94,9 @@ def test_run_follows_the_job_and_ends_as_it_does(says: Says) -> None:
     assert " failed: exit code 3." in says("run", "--", PYTHON, "-c", slow_failure, code=1)
     failed = shown(says, "jobs", "--state", "failed")["jobs"][0]["id"]
     assert "exit code 3" in says("job", failed)
-    assert "Refused: it needs 99 GPUs at once" in says("run", "--gpus", "99", "--name", "w", "--", "true", code=6)
+    refused = says("run", "--gpus", "99", "--name", "w", "--", "true", code=6)
+    assert refused.count("Refused: it needs 99 GPUs at once") == 1
+    assert refused.rstrip().endswith(" refused.")
 
 
 def test_run_happens_where_it_is_typed(says: Says, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,6 +167,17 @@ def test_jobs_are_cancelled_and_tried_again(says: Says) -> None:
     assert "is cancelled; only a job that is starting or running can be moved." in says("move", job, "here/gpu", code=2)
 
 
+def test_every_job_that_is_named_is_cancelled_or_told_why_not(says: Says) -> None:
+    """`cancel j0 j1` of ended jobs named j0 only, and never asked for the ones after it."""
+    ended, goes = (says("run", "--detach", "--", "sleep", text).strip() for text in ("0", "600"))
+    says("logs", "-f", ended)
+    told = says("cancel", ended, "nobody", goes, code=2)
+    assert f"{goes}: The job is stopping" in told
+    assert told.count(ended) == 1
+    assert "There is no job 'nobody'" in told
+    says("logs", "-f", goes)
+
+
 # --- looking ---------------------------------------------------------------------------------------------------------
 
 
@@ -224,7 +237,8 @@ def test_pause_resume_and_doctor(says: Says) -> None:
     assert "paused; resume: penstock resume" in says("doctor", code=1)
     assert says("resume") == "Resumed: new starts are allowed again.\n"
     checks = {check["name"]: check["ok"] for check in shown(says, "doctor")}
-    assert checks == dict.fromkeys(("home", "token", "disk", "server", "version", "ready", "running", "site"), True)
+    names = ("home", "token", "disk", "server", "version", "ready", "journal", "running", "site")
+    assert checks == dict.fromkeys(names, True)
 
 
 def test_tokens_see_their_team_only(says: Says, monkeypatch: pytest.MonkeyPatch) -> None:

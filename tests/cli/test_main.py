@@ -84,7 +84,7 @@ def test_a_bad_file_is_all_its_errors_for_people_and_for_machines(
     path.write_text("gpus: two\ncommand: x\nclass: very big\n")
     message = (
         f"Error: {path}: 2 errors.\n"
-        f"{path}, line 1, gpus: 'two' is not a whole number from 1 to 1,000,000.\n"
+        f"{path}, line 1, gpus: 'two' is not a whole number from 1 to 100,000.\n"
         f"{path}, line 3, class: 'very big' is not a name: "
         "up to 63 letters, digits, '-', '_' and '.', without spaces or slashes.\n"
     )
@@ -99,7 +99,7 @@ def test_a_bad_file_is_all_its_errors_for_people_and_for_machines(
         (str(path), 1, "gpus"),
         (str(path), 3, "class"),
     ]
-    assert answer["errors"][0]["message"] == "'two' is not a whole number from 1 to 1,000,000."
+    assert answer["errors"][0]["message"] == "'two' is not a whole number from 1 to 100,000."
 
 
 def test_an_interrupt_is_quiet(command: "Run", capsys: pytest.CaptureFixture[str]) -> None:

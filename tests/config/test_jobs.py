@@ -41,7 +41,7 @@ def test_the_smallest_job() -> None:
 @pytest.mark.parametrize(
     ("keys", "sentence"),
     [
-        ("gpus: 100001", "gpus: 100,001 GPUs are too many for one submission; at most 100,000."),
+        ("gpus: 100001", "gpus: '100001' is not a whole number from 1 to 100,000."),
         (
             "gpus: 101\ncount: 1000",
             "gpus: 101,000 GPUs for 1,000 jobs are too many for one submission; at most 100,000.",
@@ -116,7 +116,7 @@ folder: /somewhere
         ("", "job.yaml: the file is empty; it needs at least 'command' and 'gpus' (docs/jobs.md shows how)."),
         ("- a", "job.yaml: this must be a group of keys; it is a list."),
         ("gpus: 1", "job.yaml: the key 'command' is missing."),
-        ("gpus: two\ncommand: x", "job.yaml, line 1, gpus: 'two' is not a whole number from 1 to 1,000,000."),
+        ("gpus: two\ncommand: x", "job.yaml, line 1, gpus: 'two' is not a whole number from 1 to 100,000."),
         ("gpus: 1\ncomand: x\ncommand: y", "job.yaml, line 2: unknown key 'comand'; did you mean 'command'?"),
         ("gpus: 1\ncommand: []", "job.yaml, line 2, command: it is empty; write what to run, like [python, train.py]."),
         (
@@ -150,7 +150,7 @@ folder: /somewhere
             'gpus: 1\ncommand: x\nname: "a\\nb"',
             "job.yaml, line 3, name: 'a\\nb' is not a text: one line of up to 200 characters.",
         ),
-        ("gpus: 1\ncommand: x\ncount: 1001", "job.yaml, line 3, count: 1,001 are too many; at most 1,000."),
+        ("gpus: 1\ncommand: x\ncount: 1001", "job.yaml, line 3, count: '1001' is not a whole number from 1 to 1,000."),
         (
             "gpus: 1\ncommand: x\ncommand: y",
             "job.yaml, line 2, command: this key is here twice; the second is in line 3.",

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -216,3 +218,28 @@ print(sdk.stopping())
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "mine\nTrue\n"
     assert signal.getsignal(signal.SIGTERM) is before  # here nobody listens
+
+
+@pytest.mark.parametrize("wrong", ["x", None, 1.5, [1]])
+def test_a_step_that_is_no_number_is_told_in_a_sentence(
+    wrong: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`save("x", ...)` ended in "Unknown format code 'd' for object of type 'str'"."""
+    monkeypatch.setenv("PENSTOCK_CHECKPOINT_URL", tmp_path.as_uri())
+    of: Any = "" if wrong is None else wrong
+    for call in (partial(sdk.save, wrong, b"weights"), partial(sdk.progress, wrong), partial(sdk.progress, 1, of=of)):
+        with pytest.raises(TypeError, match=r"penstock.sdk: (step|of) is a whole number, not "):
+            call()
+    with pytest.raises(ValueError, match="step counts from 0, and is -1"):
+        sdk.save(-1, b"weights")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_steps_than_there_are_is_a_warning_and_no_end_of_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_REPORT", str(tmp_path / "report"))
+    with pytest.warns(UserWarning, match="step 5 is beyond of=3"):
+        sdk.progress(5, of=3)
+    sdk.progress(3, of=3)
+    assert (tmp_path / "report").read_text() == "penstock: step 5\npenstock: step 3 of 3\n"

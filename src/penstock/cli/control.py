@@ -1,11 +1,13 @@
 """`penstock cancel`, `retry`, `move`, `pause` and `resume`: requests about a job, or about Penstock as a whole."""
 
 import secrets
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from penstock.cli.client import Client, Failed, job_path, talks
+
+OF_ONE_JOB: Final = (404, 409, 422)  #: what is answered about one job says nothing about the next
 
 
 @click.command("cancel")
@@ -13,9 +15,19 @@ from penstock.cli.client import Client, Failed, job_path, talks
 @talks
 def cancel(client: Client, jobs: tuple[str, ...], as_json: bool) -> None:
     """Cancel jobs; running ones are stopped first."""
+    failed, said = list[Failed](), list[str]()
     for job in jobs:
-        reply = client.post(job_path(job, "/cancel"))
-        _say(reply, as_json, f"{job}: {reply['says']}")
+        try:
+            reply = client.post(job_path(job, "/cancel"))
+        except Failed as error:
+            if error.status not in OF_ONE_JOB:
+                raise
+            failed.append(error)
+            said.append(error.message if job in error.message else f"{job}: {error.message}")
+        else:
+            _say(reply, as_json, f"{job}: {reply['says']}")
+    if failed:  # a sentence for each, after all were asked for
+        raise Failed("\n".join(said), failed[0].exit_code, failed[0].status)
 
 
 @click.command("retry")

@@ -14,6 +14,7 @@ from penstock.cli.clusters import ask as ask_cluster
 from penstock.cli.clusters import is_manifest, manifest_from, reaches
 from penstock.cli.output import answer, listed, moment, money, print_json, safe, span, table
 from penstock.core.errors import BadInput
+from penstock.core.units import MOST_COPIES, MOST_GPUS_ASKED
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: How `penstock run` ends: as its job did.
@@ -26,7 +27,7 @@ def asks_for(command: F) -> F:
         click.option("--name", help="A name for the job."),
         click.option("--team", help="Team whose budget pays.  [default: your token's team]"),
         click.option("--project", help="Project whose budget pays, too."),
-        click.option("--gpus", type=click.IntRange(1, 1_000_000), help="Number of GPUs."),
+        click.option("--gpus", type=click.IntRange(1, MOST_GPUS_ASKED), help="Number of GPUs."),
         click.option("--gpu", multiple=True, help="A GPU model the job can use; repeatable."),
         click.option("--image", help="Container image, for Kubernetes sites."),
         click.option(
@@ -37,7 +38,7 @@ def asks_for(command: F) -> F:
         click.option("--cap", help="The most the job may cost."),
         click.option("--data", multiple=True, help="A data set the job reads; repeatable."),
         click.option("--env", multiple=True, metavar="NAME=TEXT", help="An environment variable; repeatable."),
-        click.option("--count", type=click.IntRange(1, 1000), help="Number of copies: a job array."),
+        click.option("--count", type=click.IntRange(1, MOST_COPIES), help="Number of copies: a job array."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -99,7 +100,8 @@ def run(client: Client, command: tuple[str, ...], detach: bool, as_json: bool, *
     if detach:
         print_json(reply) if as_json else click.echo(job)
         return 0
-    click.echo(f"{job}: {_why(client, job)}", err=True)
+    said = _why(client, job)
+    click.echo(f"{job}: {said}", err=True)
     try:
         follow(client, job)
     except KeyboardInterrupt:
@@ -109,7 +111,8 @@ def run(client: Client, command: tuple[str, ...], detach: bool, as_json: bool, *
     if as_json:
         print_json(ended)
     else:
-        click.echo(f"{job} {_how_it_ended(ended['state'], _last_line(client, job))}", err=True)
+        last = _last_line(client, job)
+        click.echo(f"{job} {_how_it_ended(ended['state'], '' if last == said else last)}", err=True)
     return OUTCOMES.get(ended["state"], 1)
 
 
@@ -159,7 +162,7 @@ def _send(client: Client, job: dict[str, Any], key: str) -> dict[str, Any]:
 def _how_it_ended(state: str, line: str) -> str:
     """`failed: exit code 7.`; a last line that tells of something else comes after the state."""
     tells = line.lower().startswith(state)
-    return f"{line[0].lower()}{line[1:]}" if tells else f"{state}. {line}"
+    return f"{line[0].lower()}{line[1:]}" if tells else f"{state}. {line}".rstrip()
 
 
 def _why(client: Client, job: str) -> str:

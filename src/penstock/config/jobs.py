@@ -21,10 +21,11 @@ from penstock.config.document import MOST_DEPTH, UNREAD, Document, plain, read_b
 from penstock.config.scalars import (
     SCALARS,
     Amount,
-    Count,
+    Copies,
     Duration,
     Flag,
     Interval,
+    JobGpus,
     Name,
     Priority,
     Profile,
@@ -33,10 +34,10 @@ from penstock.config.scalars import (
     Word,
 )
 from penstock.core.model.types import GpuChoice, JobSpec
-from penstock.core.units import MICRO, MOST_GPUS_ASKED, PERMILLE, Millis
+from penstock.core.units import MICRO, MOST_COPIES, MOST_GPUS_ASKED, PERMILLE, Millis
 from penstock.core.values import value
 
-MOST_PARTS: Final = 1_000  #: words of a command, variables, members of an array of jobs
+MOST_PARTS: Final = 1_000  #: words of a command, variables
 MOST_NODES: Final = 6_000  #: words, lists and groups of keys: as many as a job with all its parts has
 NEEDS: Final = "'command' and 'gpus' (docs/jobs.md shows how)"
 
@@ -47,13 +48,13 @@ class GpuSection(Section, frozen=True):
 
 
 class WidthSection(Section, frozen=True):
-    gpus: Count
+    gpus: JobGpus
     speed: Amount
 
 
 class JobSection(Section, frozen=True):
     command: tuple[Word, ...]
-    gpus: Count
+    gpus: JobGpus
     name: Text | None = None
     team: Name | None = None
     project: Name | None = None
@@ -75,7 +76,7 @@ class JobSection(Section, frozen=True):
     data: tuple[Name, ...] = ()
     data_class: Name | None = None
     output: Size | None = None
-    count: Count = Count(1)
+    count: Copies = Copies(1)
     env: dict[str, Word] = msgspec.field(default_factory=dict)
     folder: Word | None = None
     image: Text | None = None
@@ -228,8 +229,8 @@ def _check_command(row: JobSection, page: Document) -> None:
 def _check_sizes(row: JobSection, page: Document) -> None:
     parts = (("command", row.command), ("env", row.env))
     sizes = [(place, len(part)) for place, part in parts if part is not UNREAD]
-    for place, size in [*sizes, ("count", row.count)]:
-        if size is not UNREAD and size > MOST_PARTS:
+    for place, size in sizes:
+        if size > MOST_PARTS:
             page.report(place, f"{size:,} are too many; at most {MOST_PARTS:,}")
     page.attempt(_check_gpus, row, page)
 
@@ -237,8 +238,10 @@ def _check_sizes(row: JobSection, page: Document) -> None:
 def _check_gpus(row: JobSection, page: Document) -> None:
     asked = row.gpus * row.count
     if asked > MOST_GPUS_ASKED:
-        each = "" if row.count == 1 else f" for {row.count:,} jobs"
-        page.report("gpus", f"{asked:,} GPUs{each} are too many for one submission; at most {MOST_GPUS_ASKED:,}")
+        page.report(
+            "gpus",
+            f"{asked:,} GPUs for {row.count:,} jobs are too many for one submission; at most {MOST_GPUS_ASKED:,}",
+        )
 
 
 def _check_env(row: JobSection, page: Document) -> None:
@@ -315,7 +318,8 @@ SPAN: Final[dict[str, Any]] = {"type": "string", "pattern": "^[1-9][0-9]{0,3}[sm
 #: How each scalar is best written in JSON. More is understood: `"2"` is 2, and `1h30m` a duration.
 IN_JSON: Final[dict[type, dict[str, Any]]] = {
     Amount: NUMBER,
-    Count: {"type": "integer", "minimum": 1, "maximum": 1_000_000},
+    JobGpus: {"type": "integer", "minimum": 1, "maximum": MOST_GPUS_ASKED},
+    Copies: {"type": "integer", "minimum": 1, "maximum": MOST_COPIES},
     Priority: {"type": "integer", "minimum": -1000, "maximum": 1000},
     Flag: {"type": "boolean"},
     Duration: SPAN,
@@ -331,7 +335,6 @@ def json_schema() -> dict[str, Any]:
     schema = _object(JobSection)
     keys = schema["properties"]
     keys["command"] = {"anyOf": [keys["command"], {"type": "string", "description": "A line for the shell."}]}
-    keys["gpus"]["maximum"], keys["count"]["maximum"] = MOST_GPUS_ASKED, MOST_PARTS
     keys["gpu"] = {"anyOf": [keys["gpu"], {"type": "string", "description": "One model."}]}
     return schema
 

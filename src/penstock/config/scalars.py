@@ -11,11 +11,23 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from penstock.config.document import shown
-from penstock.core.units import DAY, HOUR, LONGEST_MS, MICRO, MINUTE, MOST_BYTES, MOST_GPUS, MOST_MONEY, SECOND
+from penstock.core.units import (
+    DAY,
+    HOUR,
+    LONGEST_MS,
+    MICRO,
+    MINUTE,
+    MOST_BYTES,
+    MOST_COPIES,
+    MOST_GPUS,
+    MOST_GPUS_ASKED,
+    MOST_MONEY,
+    SECOND,
+)
 
 
 def scalar(kind: type, content: object) -> object:
-    """Called by msgspec for every scalar; a ValueError becomes its error, with the place added."""
+    """Called by `convert` for every scalar; a ValueError becomes its error, with the place added."""
     form, reader = SCALARS[kind]
     if not isinstance(content, str):
         raise ValueError(f"this must be {form}; it is {'empty' if content is None else 'a list or has keys'}")
@@ -37,6 +49,12 @@ class Ceiling:
 
 
 class Count(int): ...
+
+
+class JobGpus(int): ...
+
+
+class Copies(int): ...
 
 
 class Number(int): ...
@@ -157,6 +175,14 @@ def _whole(text: str, least: int, most: int) -> int | None:
 
 def _count(text: str) -> Count | None:
     return None if (number := _whole(text, 1, MOST_GPUS)) is None else Count(number)
+
+
+def _job_gpus(text: str) -> JobGpus | None:
+    return None if (number := _whole(text, 1, MOST_GPUS_ASKED)) is None else JobGpus(number)
+
+
+def _copies(text: str) -> Copies | None:
+    return None if (number := _whole(text, 1, MOST_COPIES)) is None else Copies(number)
 
 
 def _number_from_zero(text: str) -> Number | None:
@@ -288,6 +314,8 @@ SCALARS: Final[dict[type, tuple[str, Callable[[str], object]]]] = {
     Amount: (f"an amount of money like 1500 or 12.50, from 0 to {LARGEST:,}", _amount),
     Ceiling: (f"an amount of money like 12.50, from 0 to {LARGEST:,}, or the word on_demand", _ceiling),
     Count: (f"a whole number from 1 to {MOST_GPUS:,}", _count),
+    JobGpus: (f"a whole number from 1 to {MOST_GPUS_ASKED:,}", _job_gpus),
+    Copies: (f"a whole number from 1 to {MOST_COPIES:,}", _copies),
     Number: (f"a whole number from 0 to {MOST_GPUS:,}", _number_from_zero),
     Grams: ("a whole number from 0 to 5,000", _grams),
     Duration: ("a duration like 90s, 5m, 1h30m or 2d, at most ten years", _duration),

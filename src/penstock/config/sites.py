@@ -318,10 +318,6 @@ def _cap(row: CapSection, page: Document, place: str) -> tuple[str, Money | None
     return str(row.scope), per_month, None if row.per_hour is None else ours(row.per_hour)
 
 
-def _cap_sources(file: FileSection, page: Document) -> tuple[tuple[str, str], ...]:
-    return tuple((str(row.scope), page.source(f"caps[{k}]")) for k, row in enumerate(file.caps))
-
-
 def _teams(file: FileSection, page: Document) -> tuple[Team, ...]:
     _unique(page, "teams", file.teams)
     doors = [*(str(site.name) for site in file.sites if site.front_door), *(str(row.name) for row in file.kueue)]

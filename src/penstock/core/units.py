@@ -33,6 +33,7 @@ MOST_BYTES: Final = 10**18  #: the size of a data set or an output: 1,000 PB
 LONGEST_MS: Final[Millis] = 3_650 * DAY  #: any duration that somebody tells
 MOST_GPUS: Final = 1_000_000  #: of one offer, node or count that somebody tells
 MOST_GPUS_ASKED: Final = 100_000  #: by one submission, all jobs of its array together
+MOST_COPIES: Final = 1_000  #: members of an array of jobs
 MOST_NODES: Final = 1_000  #: rented for one attempt; each is a hold of its own
 
 

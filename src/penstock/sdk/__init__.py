@@ -18,11 +18,14 @@ checkpoints in `./checkpoints`.
 docs/checkpoints.md says what is behind this, for jobs in other languages.
 """
 
+import operator
 import os
 import signal
 import threading
 import time
+import warnings
 from pathlib import Path
+from typing import SupportsIndex
 
 from penstock.sdk.checkpoints import Checkpoint, CheckpointStore, Damaged, place
 
@@ -33,17 +36,22 @@ _last_save = time.monotonic()  # of the program's start, until there is one
 _listening = False
 
 
-def progress(step: int, of: int | None = None) -> None:
-    """So many steps are done."""
-    _report(f"step {step}" if of is None else f"step {step} of {of}")
+def progress(step: SupportsIndex, of: SupportsIndex | None = None) -> None:
+    """So many steps are done. A step beyond the last is a slip, and no reason to end a training: it is told alone."""
+    done, most = _whole(step, "step"), None if of is None else _whole(of, "of")
+    if most is not None and done > most:
+        warnings.warn(f"penstock.sdk.progress: step {done} is beyond of={most}", stacklevel=2)
+        most = None
+    _report(f"step {done}" if most is None else f"step {done} of {most}")
 
 
-def save(step: int, what: bytes | str | os.PathLike[str], keep: int = 2) -> None:
+def save(step: SupportsIndex, what: bytes | str | os.PathLike[str], keep: int = 2) -> None:
     """Write a checkpoint: bytes, or the file or folder at a path. It counts once all of it is there.
 
     The `keep` newest stay. Call it from one process of the job only.
     """
     global _last_save  # noqa: PLW0603 - one job a process, as one signal handler
+    step = _whole(step, "step")
     shelf().save(step, what if isinstance(what, bytes) else Path(what))
     _report(f"checkpoint step {step}")
     _last_save = time.monotonic()
@@ -79,6 +87,17 @@ def attempt() -> str:
 def shelf() -> CheckpointStore:
     """Where this job's checkpoints are."""
     return CheckpointStore(place(os.environ.get("PENSTOCK_CHECKPOINT_URL") or Path("checkpoints").absolute().as_uri()))
+
+
+def _whole(number: SupportsIndex, name: str) -> int:
+    """Also what other libraries have for whole numbers. Wrong calls are wrong from the first one on."""
+    try:
+        whole = operator.index(number)
+    except TypeError:
+        raise TypeError(f"penstock.sdk: {name} is a whole number, not {number!r:.60}") from None
+    if whole < 0:
+        raise ValueError(f"penstock.sdk: {name} counts from 0, and is {whole}")
+    return whole
 
 
 def _report(words: str) -> None:

@@ -51,7 +51,7 @@ async def test_everything_wrong_with_a_job_is_one_answer(tmp_path: Path) -> None
         answer = await penstock.admin.post("/v1/jobs", json={"gpus": 0, "comand": "x", "class": "very big"})
         assert answer.json()["detail"].startswith("The job: 3 errors.\nThe job, gpus: '0' is not")
         assert answer.json()["errors"] == [
-            {"line": None, "key": "gpus", "message": "'0' is not a whole number from 1 to 1,000,000."},
+            {"line": None, "key": "gpus", "message": "'0' is not a whole number from 1 to 100,000."},
             {"line": None, "key": "", "message": "unknown key 'comand'; did you mean 'command'?"},
             {
                 "line": None,
@@ -63,7 +63,7 @@ async def test_everything_wrong_with_a_job_is_one_answer(tmp_path: Path) -> None
         yaml = {"Content-Type": "application/yaml"}
         answer = await penstock.admin.post("/v1/plan", content="command: x\ngpus: 0", headers=yaml)
         assert answer.json()["errors"] == [
-            {"line": 2, "key": "gpus", "message": "'0' is not a whole number from 1 to 1,000,000."}
+            {"line": 2, "key": "gpus", "message": "'0' is not a whole number from 1 to 100,000."}
         ]
 
 
@@ -73,7 +73,7 @@ async def test_what_is_wrong_with_a_job_is_one_sentence(tmp_path: Path) -> None:
         answer = await penstock.admin.post("/v1/jobs", json={"gpus": 0, "command": "x"})
         assert answer.status_code == 422
         assert answer.headers["content-type"] == "application/problem+json"
-        assert answer.json()["detail"] == "The job, gpus: '0' is not a whole number from 1 to 1,000,000."
+        assert answer.json()["detail"] == "The job, gpus: '0' is not a whole number from 1 to 100,000."
         yaml = {"Content-Type": "application/yaml"}
         answer = await penstock.admin.post("/v1/jobs", content="gpus: 1\ncomand: x", headers=yaml)
         assert answer.json()["detail"] == "The job, line 2: unknown key 'comand'; did you mean 'command'?"
