@@ -30,10 +30,21 @@ def jobs(client: Client, as_json: bool, output: str, **asked: Any) -> None:
         more = ["name", "class", "attempts", "kept", "why"]
         rows = [_row(job, currency) + (_more(job) if wide else []) for job in page["jobs"]]
         table("Jobs", columns + (more if wide else []), rows, "No jobs.")
+        for wait in _shared(page["jobs"]):
+            click.echo(wait)
         if page["next"] is not None:
             click.echo(f"More: --after {page['next']}", err=True)
 
     answer(page, "json" if as_json else output, draw)
+
+
+def _shared(shown: list[dict[str, Any]]) -> list[str]:
+    """What several of the queued jobs of this page wait for."""
+    from penstock.explain.shared_waits import shared
+
+    queued = [job for job in shown if job["state"] == "queued" and job["because"]]
+    waits = [(job["because"]["kind"], job["because"]["numbers"], job["gpus"]) for job in queued]
+    return [safe(wait.says) for wait in shared(waits, moment)]
 
 
 def _with_state(asked: dict[str, Any]) -> dict[str, Any]:

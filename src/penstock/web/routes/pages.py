@@ -70,7 +70,11 @@ def _now(plane: Plane, reader: Reader, caller: Token, listing: schemas.Sites) ->
         "here": "Now",
         "owned": owned,
         "rented": sites.used(listing, standing=False),
-        "notices": [*_short(money.budget(plane, reader, caller)), *_notices(view, plane.ready, caller, at)],
+        "notices": [
+            *_short(money.budget(plane, reader, caller)),
+            *_notices(view, plane.ready, caller, at),
+            *(_notice("note", wait.says, "", "") for wait in queue.shared_waits(waits, at)),
+        ],
         "sites": sites.rows(listing),
         "queue": queued[:ROWS],
         "queue_note": _shown(min(ROWS, len(queued)), counts["queued"][0], "by expected start"),

@@ -1,10 +1,12 @@
 """The queue on the page: which jobs wait, why, and their expected start; and which run, where and since when."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 from urllib.parse import quote
 
 from penstock.core.units import NEVER, Instant, Money
 from penstock.core.values import value
+from penstock.explain.shared_waits import SharedWait, shared
 from penstock.formatting import duration, money
 from penstock.web import schemas
 from penstock.web.views.formats import NBSP, TERMS, clock, plain
@@ -47,14 +49,15 @@ def href(job: str) -> str:
     return f"/jobs/{quote(job)}"
 
 
-def queued(jobs: list[schemas.Job], now: Instant) -> list[QueuedRow]:
-    """By expected start."""
+def queued(jobs: Sequence[schemas.Job], now: Instant) -> list[QueuedRow]:
+    """By expected start. What the notices tell of many is short here."""
+    told = {wait.kind for wait in shared_waits(jobs, now)}
     rows = [
         QueuedRow(
             job.name or job.id,
             href(job.id),
             job.team,
-            plain(job.because.says, now) if job.because else "It was just submitted.",
+            _why(job, now, told),
             job.gpus,
             duration(max(0, now - job.submitted_at)),
             start(job, now),
@@ -62,6 +65,28 @@ def queued(jobs: list[schemas.Job], now: Instant) -> list[QueuedRow]:
         for job in jobs
     ]
     return sorted(rows, key=lambda row: row.start.at)
+
+
+def _why(job: schemas.Job, now: Instant, told: set[str]) -> str:
+    if not job.because:
+        return "It was just submitted."
+    return SHORT[job.because.kind] if job.because.kind in told else plain(job.because.says, now)
+
+
+SHORT: Final = {
+    "InQuietHours": "Queued in quiet hours.",
+    "NoRoomThere": "Queued: no rented offer has capacity.",
+    "PeriodUnknown": "Queued: the month's budget is not open yet.",
+    "TeamAtLimit": "Queued: its team has all of its GPUs.",
+}
+#: The page tells of these elsewhere: money and a pause have notices of their own.
+TOLD: Final = frozenset({"CapBinds", "RateBinds", "PlacementsPaused"})
+
+
+def shared_waits(jobs: Sequence[schemas.Job], now: Instant) -> list[SharedWait]:
+    """What several of them wait for."""
+    waits = [(job.because.kind, job.because.numbers, job.gpus) for job in jobs if job.because]
+    return [wait for wait in shared(waits, lambda at: clock(at, now)) if wait.kind not in TOLD]
 
 
 def start(job: schemas.Job, now: Instant) -> Start:
