@@ -23,7 +23,7 @@ class MemoryJournal:
         self.epoch, self.holder, self.until = 0, "", 0
         self.broken = ""
         self.kept: dict[str, KeptClaim] = {}
-        self.where, self.restored = "memory", False
+        self.where, self.restored, self.lost = "memory", False, Missing(0, "")
         self.forgotten: Instant = 0  #: keys answered before then
 
     def claim(self, holder: str, at: Instant, lease_ms: int) -> int:
@@ -45,7 +45,7 @@ class MemoryJournal:
         return 0.0
 
     def missing(self) -> Missing:
-        return Missing(0, "")
+        return self.lost
 
     def durability(self) -> Durability:
         return Durability("Nothing is durable here.")

@@ -10,7 +10,7 @@ import pytest
 from penstock.core.model import events as e
 from penstock.core.model.actions import Action, ReleaseNode, StartAttempt
 from penstock.drivers.driver import NoCapacity, Refused, SiteInventory, Undelivered, Unreachable, Unstartable, Work
-from penstock.journal.journal import Fenced, Held, Unwritable
+from penstock.journal.journal import Fenced, Held, Missing, Unwritable
 from penstock.live.plane import KeyReused, NotReady
 from penstock.sim.engine.rehearsal import Rehearsal
 from tests.live.kit import Living, at, given, job, story
@@ -599,3 +599,37 @@ async def test_an_idle_plane_whose_heartbeat_fails_is_not_ready_and_comes_back_b
         world.journal.broken = ""  # type: ignore[attr-defined]  # as above
         await world.until("09:02")
         assert plane.ready == ""
+
+
+@story("09:00")
+async def test_what_lost_steps_began_runs_on_and_nothing_gets_its_id(clock: VirtualClock) -> None:
+    """A database came back without its last steps. The next job got the number of a lost one, and at its site the lost
+    one's program counted as its own; before that, as an orphan whose end is on record, and it was stopped."""
+    journal = MemoryJournal()
+    world = given(clock, site("lab", nodes=3), runs={"j1": "5h"}, journal=journal)
+    async with world.up() as plane:
+        await plane.submit(job(), Work(("kept",)))
+        await world.until("09:01")
+        there = len(journal.rows)
+        await plane.submit(job(), Work(("lost",)))
+        await world.until("09:02")
+        assert "j1.1" in world.world.runs
+        await world.dies()
+    journal.lost, journal.restored = Missing(len(journal.rows) - there, "1 accepted job (j1)"), True
+    del journal.rows[there:]
+    async with world.up() as plane:
+        fresh = (await plane.submit(job(), Work(("another",)))).answer
+        await world.until("09:10")
+        assert (fresh, sorted(world.world.runs)) == ("j10001", ["j0.1", "j1.1", "j10001.1"])
+        (restored,) = world.events(e.JournalRestored)
+        assert (restored.step, restored.missing, restored.skipped) == (there, 2, 10_000)
+        says = f"A person let the journal go on from step {there} without 2 steps that followed it, with 1 accepted job"
+        kinds = {alarm.kind: alarm.text for alarm in plane.view.alarms}
+        assert kinds == {"journal": f"{says} (j1).", "stranger": kinds["stranger"]}
+        assert kinds["stranger"].startswith("j1.1 runs at lab, but the journal does not know it")
+        assert not journal.restored
+        await world.dies()
+    async with world.up() as plane:  # once is enough
+        assert len(world.events(e.JournalRestored)) == 1
+        await world.until("09:12")
+        assert "j1.1" in world.world.runs
