@@ -87,6 +87,15 @@ def shown(says: Says, *args: str) -> Any:
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_job_may_be_named_as_its_home_job_is(says: Says) -> None:
+    """`penstock why vision/b4` said "There is nothing at this address", and `why b4` that there is no such job."""
+    says("run", "--name", "vision/b4", "--", "true")
+    for name in ("b4", "vision/b4"):
+        assert "Submitted" in says("why", name)
+        assert shown(says, "job", name)["name"] == "vision/b4"
+    assert "There is no job 'vision/b5'; 'penstock jobs' lists them." in says("why", "vision/b5", code=2)
+
+
 def test_run_follows_the_job_and_ends_as_it_does(says: Says) -> None:
     program = "import time\nfor k in range(3): print('step', k, flush=True); time.sleep(0.05)"
     assert says("run", "--name", "follows", "--", PYTHON, "-c", program) == "step 0\nstep 1\nstep 2\n"

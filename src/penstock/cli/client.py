@@ -268,7 +268,23 @@ class Client:
 
 def job_path(job: str, suffix: str = "") -> str:
     """The API path of a job. The id is quoted, so that it stays one part of the path."""
-    return f"/v1/jobs/{quote(job)}{suffix}"
+    return f"/v1/jobs/{quote(job, safe='')}{suffix}"
+
+
+def find_job(client: Client, named: str) -> str:
+    """The id of a job, which may be named as its home Job is: NAME, or NAMESPACE/NAME. The newest of that name."""
+    if "/" not in named:
+        try:
+            client.get(job_path(named))
+            return named
+        except Failed as failed:
+            if failed.status != 404:
+                raise
+    rows = client.get("/v1/jobs", text=named)["jobs"]
+    same = [str(row["id"]) for row in rows if named in (row["name"], str(row["name"]).rpartition("/")[2])]
+    if not same:
+        raise Failed(f"There is no job '{named}'; 'penstock jobs' lists them.", status=404)
+    return same[0]
 
 
 def _is_here(host: str) -> bool:

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.client import Client, job_path, talks
+from penstock.cli.client import Client, find_job, job_path, talks
 from penstock.cli.output import answer, listed, moment, money, safe, span, table
 from penstock.journal.states import ACTIVE, JOB_STATES, OLD, from_old
 
@@ -79,7 +79,7 @@ def _more(job: dict[str, Any]) -> list[object]:
 @talks
 def job(client: Client, job_id: str, as_json: bool, output: str) -> None:
     """Show one job with its attempts."""
-    detail = client.get(job_path(job_id))
+    detail = client.get(job_path(find_job(client, job_id)))
     currency = "" if as_json or output in ("json", "yaml") else client.get("/v1/status")["currency"]
 
     def draw(wide: bool) -> None:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.client import Client, job_path
+from penstock.cli.client import Client, find_job, job_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +29,7 @@ def _from_api(client: Client, job: str, as_json: bool) -> None:
     from penstock.cli import terminal
     from penstock.cli.output import moment, safe
 
-    lines = client.get(job_path(job, "/story"))["lines"]
+    lines = client.get(job_path(find_job(client, job), "/story"))["lines"]
     if as_json:
         terminal.print_json(lines)
         return
