@@ -61,6 +61,21 @@ def test_it_reports_what_ran_with_rights_to_look_only(lab: ExternalCluster, name
     assert len(json.loads((tmp_path / "seen.json").read_text())["items"]) == 2
 
 
+@pytest.mark.slow
+def test_a_login_that_may_not_look_is_told_so_at_once(lab: ExternalCluster, namespace: str, tmp_path: Path) -> None:
+    """With the kubeconfig of a home account it said so after half a minute: its watch was tried again meanwhile."""
+    kubeconfig = lab.token_for(f"blind-{namespace}", [])
+    sites = {"currency": "EUR", "sites": [{"name": "lab", "front_door": True, "offers": [OWNED]}]}
+    (tmp_path / "sites.yaml").write_text(yaml.safe_dump(sites))
+    words = ["shadow", "--once", "--sites", "sites.yaml", "--kubeconfig", str(kubeconfig)]
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.cli", *words],
+        capture_output=True, text=True, cwd=tmp_path, timeout=25, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "This login may not list jobs in all namespaces; use the kubeconfig" in done.stderr
+
+
 def followed(*jobs: Json) -> Followed:
     record = Followed()
     for job in jobs:

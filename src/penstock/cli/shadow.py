@@ -67,6 +67,7 @@ async def _follow(followed: "Followed", how: dict[str, Any], report: Any) -> Non
     pods = Informer(cluster, PODS, followed.see_pod, namespace=how["namespace"], labels="batch.kubernetes.io/job-name")
     tasks = [asyncio.create_task(jobs.run())]
     try:
+        await _refuse_without_rights(cluster, how["namespace"])
         await _in_step(jobs)
         tasks.append(asyncio.create_task(pods.run()))  # after the Jobs: a pod says when its Job began
         await _in_step(pods)
@@ -80,6 +81,24 @@ async def _follow(followed: "Followed", how: dict[str, Any], report: Any) -> Non
             task.cancel()
         await asyncio.wait(tasks)
         await cluster.close()
+
+
+async def _refuse_without_rights(cluster: Any, namespace: str) -> None:
+    """Ask first: a watch that is forbidden is tried again, as the right may come."""
+    from penstock.kube.client import JOBS, NODES, PODS
+    from penstock.kube.errors import KubeError
+
+    for kind, where in ((JOBS, namespace), (PODS, namespace), (NODES, "")):
+        try:
+            allowed = await cluster.may("list", kind, where)
+        except KubeError:
+            return  # whoever lists them says what is wrong
+        if not allowed:
+            everywhere = f"in namespace {where}" if where else "in all namespaces"
+            raise BadInput(
+                f"This login may not list {kind.plural} {everywhere}; use the kubeconfig that 'penstock connect --look' "
+                "wrote, or --namespace."
+            )
 
 
 async def _in_step(informer: Any) -> None:
