@@ -5,10 +5,11 @@
 The clusters are the test bed's (docs/dev-cluster.md): real API servers, controllers and schedulers, and kwok's nodes.
 `lab` is owned and where Jobs are created; `east` and `west` are rented as soon as it is full, for waiting is dear here.
 First other people's Jobs, without our label: what the clusters do by themselves, and how fast. Then Penstock with
-nothing to do; then a Job a second, on free GPUs; then very many at once. A Job's time runs from just before it is
-created until its pod runs, and until the home Job says so, as somebody sees it who watches both. The watch's lag is the
-time from the API server's answer to whoever created a Job until Penstock has it in hand (bench/heard.py). Requests and
-processors are counted until all is quiet again: Events come last.
+nothing to do; then a Job a second, on free GPUs; then many at once, with Penstock stopped every few seconds: what the
+clusters do beside it; then very many at once. A Job's time runs from just before it is created until its pod runs, and
+until the home Job says so, as somebody sees it who watches both. The watch's lag is the time from the API server's
+answer to whoever created a Job until Penstock has it in hand (bench/heard.py). Requests and processors are counted
+until all is quiet again: Events come last.
 
 All of it shares this machine's processors. What each side took of them is said, too, with what it takes when idle: that
 is what another machine would show again.
@@ -47,6 +48,7 @@ LIMIT_S: Final = 3600
 PACED: Final = 30  #: Jobs, one a second
 WRITERS: Final = 16  #: who create Jobs side by side
 PROGRESS_S: Final = 20
+TURN_S: Final = 6  #: shorter than a lease
 QUIET_S: Final = 5  #: in which fewer requests than one a second are quiet
 EVERYTHING: Final = ({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},)
 #: Service accounts are counted apart by an API server, and Penstock has the only one that asks for anything.
@@ -135,6 +137,7 @@ async def measure(folder: Path, size: Size) -> list[Figure]:
                 await run.shows(await run.create(["first"]))
                 figures += await idle(run, size)
                 figures += await paced(run)
+                figures += await beside(run, size)
                 figures += await burst(run, size)
     return figures
 
@@ -204,6 +207,46 @@ async def paced(run: "Run") -> list[Figure]:
         Figure("the same until the home Job says so", spread(run.took(made, run.shown))),
         Figure("the same: the watch's lag", tail(run.lag(made))),
     ]
+
+
+async def beside(run: "Run", size: Size) -> list[Figure]:
+    """What the clusters do while many starts wait for their nodes, with Penstock running and stopped in turns: it asks
+    about what hangs, and must not slow down what it asks about.
+    """
+    say(f"{size.jobs // 3} Jobs at once, with Penstock stopped every other {TURN_S} s")
+    made = await run.create([f"beside-{number}" for number in range(size.jobs // 3)], runs="10s")
+    await run.bound.until(made)
+    placed, took, stopped = [0, 0], [0.0, 0.0], False
+    while True:
+        before, began = len(run.placed), time.monotonic()
+        async with pause(run.penstock if stopped else 0):
+            await asyncio.sleep(TURN_S)
+        if not set(made) - run.placed.keys():
+            break
+        placed[stopped] += len(run.placed) - before
+        took[stopped] += time.monotonic() - began
+        stopped = not stopped
+    await run.ran.until(made)  # a Job that ran while Penstock was stopped was never seen to run at home
+    rates = [
+        f"{many / seconds:.1f}/s" if seconds else "not measured" for many, seconds in zip(placed, took, strict=True)
+    ]
+    return [
+        Figure("pods given a node while Penstock runs", rates[False], "as while it is stopped"),
+        Figure("the same while it is stopped", rates[True]),
+    ]
+
+
+@asynccontextmanager
+async def pause(pid: int) -> AsyncIterator[None]:
+    """Stop a process meanwhile; 0: none."""
+    if not pid:
+        yield
+        return
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 async def burst(run: "Run", size: Size) -> list[Figure]:
@@ -326,6 +369,7 @@ class Run:
         self.lab, self.heard_file, self.clusters = lab, heard, {cluster.name: cluster for cluster in bed.clusters()}
         self.pids = [process.pid for process in bed.processes()]
         self.created, self.answered, self.ran, self.shown = Times(), Times(), Times(), Times()
+        self.bound, self.placed = Times(), Times()  #: home Jobs that are bound; pods that have a node
         self.places: dict[str, str] = {}  #: Job -> the cluster where its pod ran
         self.penstock = 0  #: its process
 
@@ -390,10 +434,14 @@ class Run:
         return sum(counts)
 
     def saw_job(self, _before: Json | None, now: Json | None) -> None:
+        if now and now["is_bound"]:
+            self.bound.note(now["name"])
         if now and now["status"].get("ready"):
             self.shown.note(now["name"])
 
     def saw_pod(self, site: str, now: Json | None) -> None:
+        if now and now["has_node"]:
+            self.placed.note(now["name"])
         if now and now["status"].get("phase") == "Running":
             self.places.setdefault(now["name"], site)
             self.ran.note(now["name"])
@@ -427,6 +475,8 @@ def _kept(obj: Json) -> Json:
     return {
         "metadata": {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion")},
         "name": metadata["labels"][LABEL],
+        "is_bound": names.BINDING in (metadata.get("annotations") or {}),
+        "has_node": bool(obj["spec"].get("nodeName")),
         "status": {key: status.get(key) for key in ("phase", "ready")},
     }
 
