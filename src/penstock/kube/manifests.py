@@ -48,6 +48,7 @@ EVERYWHERE: Final = (
     _rule("", "pods nodes", "get list watch"),
     _rule("coordination.k8s.io", "leases", "get list"),
     _rule("batch", "jobs/status", "patch"),
+    _rule("resource.k8s.io", "resourceslices resourceclaims", "list watch"),  # GPUs as devices, and who holds them
 )
 #: To check that a policy protects the annotation with a home Job's user.
 CHECKING_USERS: Final = {

@@ -13,6 +13,7 @@ from penstock.core.values import value
 from penstock.drivers import progress
 from penstock.drivers.attempt_facts import Reported
 from penstock.drivers.driver import Unreachable
+from penstock.drivers.kubernetes.devices import Devices
 from penstock.drivers.kubernetes.inventory import held, hostname, name_of, requested, sizes, usable
 from penstock.drivers.kubernetes.pod_logs import PodLog
 from penstock.drivers.kubernetes.pods import End, Scaling, Trouble, annotation_of, has_succeeded, is_active, node_of
@@ -20,6 +21,7 @@ from penstock.drivers.kubernetes.tasks import cancel_all
 from penstock.drivers.running_pods import RunningPods
 from penstock.kube import annotations
 from penstock.kube.client import JOBS, NODES, PODS, Cluster, Obj
+from penstock.kube.errors import KubeError
 from penstock.kube.gpu_requests import pods_at_once
 from penstock.kube.informer import Informer, is_newer
 from penstock.kube.node_notices import notice_of
@@ -170,6 +172,7 @@ class ExecutionCache:
         self.ending: set[str] = set()  #: namespaces that are being deleted, as `Connection.ending`
         self.nodes = Informer(cluster, NODES, self._node, keep=keep_node)
         self.others = Informer(cluster, PODS, self._other, labels=others, fields=OVER, keep=self._keep_other)
+        self.devices = Devices(cluster, room_changed)
         self.tasks: list[asyncio.Task[None]] = []
 
     # --- coming and going --------------------------------------------------------------------------------------------
@@ -180,12 +183,16 @@ class ExecutionCache:
 
     async def follow(self) -> None:
         """Start the informers; returns when all are in sync. May be cancelled and called again."""
+        try:
+            await self.devices.follow()
+        except KubeError as error:
+            raise Unreachable(f"its API cannot be read: {error}") from error
         if not self.tasks:
             self.tasks = [
                 asyncio.create_task(informer.run(), name=f"informer {informer.kind.plural}")
                 for informer in self.informers
             ]
-        for informer in self.informers:
+        for informer in (*self.informers, *self.devices.informers):
             await self._in_step(informer)
 
     async def _in_step(self, informer: Informer) -> None:
@@ -209,6 +216,7 @@ class ExecutionCache:
     async def close(self) -> None:
         logs = [log.task for execution in self.by_name.values() for log in execution.logs if log.task is not None]
         await cancel_all([*self.tasks, *logs])
+        await self.devices.close()
 
     # --- what is there -----------------------------------------------------------------------------------------------
 
@@ -230,12 +238,17 @@ class ExecutionCache:
 
     def usable(self, offer: str, avoided: tuple[str, ...], keep_free: int) -> tuple[tuple[str, int], ...]:
         offered, place = self.places[offer]
-        return usable(place, self.nodes, self.taken[place.resource], avoided, offered.shapes[-1].gpus, keep_free)
+        taken = self.devices.taken(place.resource, self.taken[place.resource])
+        return usable(place, self.with_devices(), taken, avoided, offered.shapes[-1].gpus, keep_free)
 
     def sizes(self, offer: str) -> list[int]:
         """GPUs of each node of the offer, whoever has them."""
         _, place = self.places[offer]
-        return sizes(place, self.nodes)
+        return sizes(place, self.with_devices())
+
+    def with_devices(self) -> Iterator[Obj]:
+        """All nodes, with the GPUs that are devices there, and no number in a node's status."""
+        return map(self.devices.supply.of, self.nodes)
 
     # --- news --------------------------------------------------------------------------------------------------------
 

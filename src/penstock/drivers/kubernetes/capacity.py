@@ -41,7 +41,7 @@ class CapacityReporter:
     def tell(self) -> None:
         here, self.telling = self.here, None
         cache = here.executions
-        if not (cache.nodes.in_step.is_set() and cache.others.in_step.is_set()):
+        if not (cache.nodes.in_step.is_set() and cache.others.in_step.is_set() and cache.devices.are_known):
             return  # other people's pods are only partly known: the last report stands
         for offer in here.site.offers:
             if offer.term in STANDING:
@@ -54,7 +54,7 @@ class CapacityReporter:
 
     def _tell_unsuited(self, offer: str) -> None:
         known = self._of(offer)
-        self._moved(offer, known.look(self.here.executions.nodes))
+        self._moved(offer, known.look(self.here.executions.with_devices()))
         self._say_unsuited(offer, known.needs)
 
     def _say_unsuited(self, offer: str, needs: Iterable[str]) -> None:
@@ -177,11 +177,11 @@ class CapacityReporter:
         the offer is not full. Empty if it is, or if we do not know.
         """
         here, cache = self.here, self.here.executions
-        if not (cache.nodes.in_step.is_set() and cache.others.in_step.is_set()):
+        if not (cache.nodes.in_step.is_set() and cache.others.in_step.is_set() and cache.devices.are_known):
             return ()
         known = self._of(ask.offer)
         if here.offers[ask.offer].term not in STANDING:
-            known.look(cache.nodes)
+            known.look(cache.with_devices())
         suited = known.suited(needs)
         resource = here.places[ask.offer].resource
         ours = [pod for other in cache for pod in other.pods.values() if is_active(pod) and node_of(pod)]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.core.values import value
+from penstock.kube import resource_slices
 from penstock.kube.client import CONFIG_MAPS, NODES, POLICIES, PROVISIONING_REQUESTS, Cluster, Kind, Obj
 from penstock.kube.errors import Forbidden, Invalid, NotFound
 from penstock.kube.gpu_models import MIG, TPU, TPU_TOPOLOGY, USUAL, WHOLE, model_of, naming_label
@@ -79,7 +80,7 @@ class Survey:
 async def survey(cluster: Cluster) -> Survey:
     """Asks with the login that was given; what it may not see is named and left out."""
     unseen: list[str] = []
-    nodes = await listed(cluster, NODES, unseen) or []
+    nodes = await _with_devices(cluster, await listed(cluster, NODES, unseen) or [], unseen)
     pools = await listed(cluster, NODE_POOLS, unseen)
     queues: list[Obj] | None = None
     for kind in CLUSTER_QUEUES:
@@ -98,6 +99,14 @@ async def survey(cluster: Cluster) -> Survey:
         architectures=tuple(sorted({_labels(node).get("kubernetes.io/arch", "") for node in nodes} - {""})),
         unseen=tuple(dict.fromkeys(unseen)),
     )
+
+
+async def _with_devices(cluster: Cluster, nodes: list[Obj], unseen: list[str]) -> list[Obj]:
+    """With the GPUs that drivers publish as devices, and that no number in a node's status says."""
+    kind = await cluster.first_kind(resource_slices.VERSIONS, resource_slices.SLICE)
+    slices = None if kind is None else await listed(cluster, kind, unseen)
+    supply = resource_slices.Supply(slices or ())
+    return [supply.of(node) for node in nodes]
 
 
 async def listed(cluster: Cluster, kind: Kind, unseen: list[str]) -> list[Obj] | None:
@@ -140,7 +149,7 @@ def _of_node(node: Obj) -> list[GpuNodes]:
     """A node with MIG slices of several profiles counts once for each."""
     labels, capacity = _labels(node), node.get("status", {}).get("capacity") or {}
     counts = {key: str(quantity) for key, quantity in capacity.items() if key in WHOLE or key.startswith(MIG)}
-    product = labels.get(PRODUCT, "")
+    product = labels.get(PRODUCT) or str(node.get("product", "")).replace(" ", "-")
     product, shared = product.removesuffix("-SHARED"), product.endswith("-SHARED")
     whole, _, single = product.partition("-MIG-")
     taints = [taint for taint in node.get("spec", {}).get("taints") or () if _keeps_off(taint)]
