@@ -96,8 +96,8 @@ async def _refuse_without_rights(cluster: Any, namespace: str) -> None:
         if not allowed:
             everywhere = f"in namespace {where}" if where else "in all namespaces"
             raise BadInput(
-                f"This login may not list {kind.plural} {everywhere}; use the kubeconfig that 'penstock connect --look' "
-                "wrote, or --namespace."
+                f"This login may not list {kind.plural} {everywhere}; use the kubeconfig that "
+                "'penstock connect --look' wrote, or --namespace."
             )
 
 
