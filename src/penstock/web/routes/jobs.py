@@ -24,7 +24,7 @@ from penstock.core.model.types import JobSpec
 from penstock.core.plan import Choice, Effect, Plan
 from penstock.core.units import Instant
 from penstock.drivers.driver import Work
-from penstock.explain.story import tell
+from penstock.explain.story import StoryLine, tell
 from penstock.journal import states
 from penstock.journal.journal import Reader
 from penstock.journal.rows import AttemptRow, Filter, JobRow
@@ -35,6 +35,7 @@ from penstock.live.sequencer import Forged, pack_work, unpack_work
 from penstock.web import deps, explain, schemas
 from penstock.web.deps import MayRead, MaySubmit, PlaneHere, ReaderHere
 from penstock.web.details import details
+from penstock.web.discretion import Discretion
 from penstock.web.fast_route import FastRoute, JsonAnswer, answered
 from penstock.web.limits import MOST_BYTES, read_body, room_for_body
 from penstock.web.parsing import Parsing
@@ -113,7 +114,7 @@ def _key(request: Request, caller: Token) -> str:
 
 
 @routes.post("/plan", openapi_extra=BODY, summary="What would happen to such a job now")
-async def plan(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas.Plan:
+async def plan(request: Request, plane: PlaneHere, reader: ReaderHere, caller: MaySubmit) -> schemas.Plan:
     """The engine's own decision, on a copy. Also of a Kubernetes Job, as the front door would read it: its home is the
     first front door.
     """
@@ -128,7 +129,8 @@ async def plan(request: Request, plane: PlaneHere, caller: MaySubmit) -> schemas
     if not caller.may("operate"):
         plane.admission.check(spec, _if_of_no_team(caller))
     planned = await plane.plan(spec)
-    return _plan(planned, caller, plane.view.policy.currency)
+    decision = await run_in_threadpool(Discretion(reader, caller).event, planned.decision)
+    return _plan(replace(planned, decision=decision), caller, plane.view.policy.currency)
 
 
 def _plan(planned: Plan, caller: Token, currency: str) -> schemas.Plan:
@@ -307,14 +309,15 @@ def _rows(
     if wanted.teams and caller.team and caller.team not in wanted.teams:
         return [], None
     rows = reader.jobs(replace(wanted, teams=caller.teams or wanted.teams), after, limit + 1)
-    page = rows[:limit]
+    discretion = Discretion(reader, caller)
+    page = [discretion.row(row) for row in rows[:limit]]
     return page, page[-1].number if len(rows) > limit else None
 
 
 @routes.get("/jobs/{job:job}/story", summary="Why a job is where it is")
 def story(job: str, plane: PlaneHere, reader: ReaderHere, caller: MayRead) -> schemas.Story:
     row = deps.find_job(reader, caller, job)
-    lines = [*tell(reader.story(job), job), *deps.silence(plane, row)]
+    lines = [*_told(reader, caller, job), *deps.silence(plane, row)]
     return schemas.Story(job=job, lines=[schemas.Line.of(line) for line in lines])
 
 
@@ -327,15 +330,16 @@ def detail_of(plane: Plane, reader: Reader, caller: Token, job: str) -> schemas.
     row, currency = deps.find_job(reader, caller, job), plane.view.policy.currency
     blob = reader.blob(row.work) if row.work else None
     work = _work(row.work, blob) if blob else Work(())  # erased, or a rehearsal's job, which has none
-    tries = reader.attempts(job)
+    discretion = Discretion(reader, caller)
+    tries = [discretion.row(attempt) for attempt in reader.attempts(job)]
     return deps.job_detail(
-        row,
+        discretion.row(row),
         currency,
         deps.instant(plane),
         tries=[deps.attempt_shape(attempt, currency) for attempt in tries],
         waits=_waits(reader, tries[-1]) if tries and tries[-1].phase == "starting" else "",
         deadline_at=deps.moment(_deadline(reader, job)),
-        ended_because=_last_line(reader, job) if row.phase == "failed" else "",
+        ended_because=_last_line(reader, caller, job) if row.phase == "failed" else "",
         command=list(work.command),
         folder=work.folder,
         image=work.image,
@@ -355,8 +359,12 @@ def _deadline(reader: Reader, job: str) -> Instant | None:
     return None if spec is None else spec.deadline_at
 
 
-def _last_line(reader: Reader, job: str) -> str:
-    lines = tell(reader.story(job), job)
+def _told(reader: Reader, caller: Token, job: str) -> list[StoryLine]:
+    return tell(Discretion(reader, caller).rows(reader.story(job)), job)
+
+
+def _last_line(reader: Reader, caller: Token, job: str) -> str:
+    lines = _told(reader, caller, job)
     return lines[-1].text if lines else ""
 
 

@@ -18,6 +18,7 @@ from penstock.journal.journal import Reader, Row
 from penstock.live.plane import Plane
 from penstock.web import deps, explain, schemas
 from penstock.web.deps import GuardHere, MayRead, OneStream, PlaneHere, ReaderHere
+from penstock.web.discretion import Discretion
 from penstock.web.patterns import EVENT_ID
 from penstock.web.problems import Problem
 from penstock.web.streaming import EventStream, ServerEvent
@@ -100,6 +101,7 @@ class EventShapes:
 
     def __init__(self, reader: Reader, currency: str, caller: Token) -> None:
         self.currency, self.caller = currency, caller
+        self.discretion = Discretion(reader, caller)
         self.team_of = lru_cache(10_000)(lambda job: _team(reader, job))
 
     def row(self, row: Row, after: int) -> list[schemas.Event]:
@@ -113,6 +115,7 @@ class EventShapes:
         team = getattr(getattr(event, "spec", None), "team", "") or (self.team_of(job) if job else "")
         if self.caller.team and not is_for(event, self.caller.team, team):
             return None
+        event = self.discretion.event(event)
         return schemas.Event(
             id=f"{number}.{part}",
             at=at,
