@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from penstock.core.engine import Step
 from penstock.core.errors import BadInput
@@ -24,6 +24,9 @@ from penstock.journal.journal import Durability, Fenced, Unwritable
 
 #: Errors about the values of a row. Python's own `OverflowError` and `UnicodeEncodeError` say the same.
 UNSTORABLE = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.ProgrammingError)
+#: Of the journal's pages that a reader keeps. There are as many readers as requests at once, and each kept two
+#: megabytes: the system has the same pages in its own cache.
+READER_CACHE_KB: Final = 512
 
 
 class SqliteDatabase:
@@ -46,7 +49,9 @@ class SqliteDatabase:
         uri = Path(self.where).absolute().as_uri() + ("?mode=ro" if self.readonly else "")
         with self._told():
             db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5)
-            if not self.readonly:
+            if self.readonly:
+                db.execute(f"pragma cache_size=-{READER_CACHE_KB}")
+            else:
                 db.execute(f"pragma page_size={self.page_bytes}")  # for a new file; an existing one keeps its own
                 (mode,) = db.execute("pragma journal_mode=wal").fetchone()  # some file systems have no WAL
                 db.executescript("pragma synchronous=full; pragma secure_delete=on;")
