@@ -1,6 +1,7 @@
 """`penstock up` as people run it: a process of its own, on a free port, that may be killed at any instant."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -28,6 +29,7 @@ from penstock.live.clock import Clock
 from penstock.live.config_facts import policy_of
 from penstock.options import Options
 from penstock.site_drivers import SiteDrivers
+from penstock.wiring import _what_jobs_are_handed
 from tests.conftest import ROOT
 
 LIMIT_S = 60  #: a wait that takes longer has failed
@@ -222,6 +224,25 @@ def test_a_site_without_a_driver_is_refused_unless_it_is_rehearsed(tmp_path: Pat
     made = SiteDrivers(Options(tmp_path, str(path)), file, "i", None, Clock())  # type: ignore[arg-type]  # nobody reads
     with pytest.raises(BadInput, match="site 'cloud' says nothing of how it is reached"):
         made.all(file)
+
+
+def test_a_start_says_which_of_our_own_keys_every_job_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A role that also manages nodes reached every job, and only whoever read the code could know."""
+    secret = CLUSTERS.replace(b"{kubeconfig: /nowhere-else}", b"{kubeconfig: /nowhere-else, secret: bucket}")
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("PENSTOCK_CHECKPOINTS", raising=False)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "geheim")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    assert list(_what_jobs_are_handed(parse_sites(CLUSTERS, "sites.yaml"))) == []  # there is no bucket
+    monkeypatch.setenv("PENSTOCK_CHECKPOINTS", "s3://bucket")
+    (words,) = _what_jobs_are_handed(parse_sites(CLUSTERS, "sites.yaml"))
+    assert words.startswith("Every job at lab, east sees AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY of Penstock's")
+    assert "geheim" not in words
+    (words,) = _what_jobs_are_handed(parse_sites(secret, "sites.yaml"))
+    assert words.startswith("Every job at lab sees ")
+    (words,) = _what_jobs_are_handed(this_machine(1))
+    assert words.endswith("give Penstock keys that open this bucket and nothing else.")
 
 
 CLUSTERS = b"""currency: USD

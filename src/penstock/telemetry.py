@@ -1,4 +1,4 @@
-"""Numbers for Prometheus, from the picture of the last step and the journal's counts. Served by `api` at /metrics.
+"""Numbers for Prometheus, from the picture of the last step and the journal's counts. Served by `web` at /metrics.
 
 Nothing is counted twice: what the journal knows is read when it is asked for; only requests are counted here.
 docs/operations.md lists the names; a test compares.

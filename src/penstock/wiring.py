@@ -21,6 +21,7 @@ from penstock.config import LocalSite, SitesFile, read_sites, this_machine, unma
 from penstock.core.errors import BadInput
 from penstock.core.model.events import PolicySet
 from penstock.core.values import value
+from penstock.data.checkpoints import handed_out
 from penstock.drivers.driver import Refused
 from penstock.drivers.local import isolation, limits
 from penstock.journal.head_memory import FILE, HeadMemory
@@ -493,6 +494,8 @@ def _elsewhere(file: SitesFile, homes: "Sequence[HomeJobs]") -> "list[ExecutionC
 
 def _say_how_jobs_run(options: Options, file: SitesFile) -> None:
     """Whoever starts Penstock must know what its jobs can read."""
+    if not options.rehearse:
+        _say(_what_jobs_are_handed(file))
     sites = [site for site, _ in file.local if not options.rehearse]
     if not sites:
         return
@@ -500,6 +503,18 @@ def _say_how_jobs_run(options: Options, file: SitesFile) -> None:
     isolation.be_ended_last()
     for words in _how_jobs_run(options, ", ".join(sites), dict(file.local)):
         sys.stderr.write(f"Notice: {words}\n")
+
+
+def _what_jobs_are_handed(file: SitesFile) -> Iterator[str]:
+    """The bucket's way in is Penstock's own: a role that may do more than that is every job's."""
+    without_secret = [site for site, cluster in file.kubernetes if not cluster.secret]
+    sites, names = [*(site for site, _ in file.local), *without_secret], handed_out()
+    if sites and names:
+        yield (
+            f"Every job at {', '.join(sites)} sees {', '.join(names)} of Penstock's environment, to reach the bucket of"
+            " its checkpoints: give Penstock keys that open this bucket and nothing else"
+            + (", or name a Secret at the site ('secret')." if without_secret else ".")
+        )
 
 
 def _how_jobs_run(options: Options, sites: str, local: Mapping[str, LocalSite]) -> Iterator[str]:

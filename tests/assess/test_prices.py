@@ -9,7 +9,7 @@ from penstock.assess.demo_month import demo_reading, generated_month
 from penstock.assess.gpus import FACTS, NEWER, model_of
 from penstock.assess.history import OwnedGpus
 from penstock.assess.join import join
-from penstock.assess.own_cost import HOURS_A_YEAR, LEAN, default_cost, own_cost
+from penstock.assess.own_cost import LEAN, default_cost, own_cost
 from penstock.assess.prices import DOLLARS, TABLE, quote, report_currency
 from penstock.assess.report import assess
 from penstock.core.errors import BadInput
@@ -66,7 +66,6 @@ def test_an_owned_gpu_costs_its_parts() -> None:
         "people": money("0.1"),
     }
     assert cost.gpu_hour == money("1.6")
-    assert cost.gpu_year == money("1.6") * HOURS_A_YEAR
 
 
 def test_an_hour_as_told_replaces_everything() -> None:

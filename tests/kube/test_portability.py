@@ -11,7 +11,7 @@ from penstock.core.errors import BadInput
 from penstock.kube import annotations
 from penstock.kube.job_needs import job_needs
 from penstock.kube.maps import Maps, has
-from penstock.kube.portability import Unmapped, may_go, packed, rewrite, verdicts
+from penstock.kube.portability import STAYS, Disposition, Unmapped, packed, rewrite, verdicts
 
 Json = dict[str, Any]
 
@@ -25,6 +25,10 @@ def job(**pod: Any) -> Json:
         "metadata": {"name": "train", "namespace": "vision", "uid": "u1", "annotations": {annotations.HOME: "lab"}},
         "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container], **pod}}},
     }
+
+
+def may_go(judged: list[Disposition]) -> bool:
+    return all(verdict.outcome not in STAYS for verdict in judged)
 
 
 def maps(**tables: Any) -> Maps:

@@ -43,10 +43,6 @@ class OwnCost:
     def gpu_hour(self) -> Money:
         return sum(amount for _, amount in self.parts)
 
-    @property
-    def gpu_year(self) -> Money:
-        return self.gpu_hour * HOURS_A_YEAR
-
 
 #: A server of 8 GPUs for $250,000, PUE 1.3, $0.15 a kWh; space, network and people a tenth of its price a year: $1.50.
 #: `docs/claims.md` takes it instead of an H100's default of $2.00, because it rents at $2.50, which is less than the

@@ -57,10 +57,6 @@ def verdicts(job: Json, maps: Maps, labels: Labels = NONE) -> list[Disposition]:
     return [*judged.values(), *(_verdict_on(clause, maps, labels) for clause in affinity_clauses(job))]
 
 
-def may_go(judged: list[Disposition]) -> bool:
-    return all(verdict.outcome not in STAYS for verdict in judged)
-
-
 def rewrite(manifest: Json, maps: Maps, labels: Labels = NONE) -> Rewritten:
     """The Job by this site's names. `manifest`: a Job, or a List of a Job and the objects that travel with it.
     `labels`: of the offer's own nodes, which the driver selects.

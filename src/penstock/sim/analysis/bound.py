@@ -54,19 +54,6 @@ class LowerLine:
     least: float
 
 
-def zero_wait(arrive: Sequence[int], run: Sequence[int], gpus: Sequence[int], total: int) -> float:
-    """Cloud GPU-hours if nobody waits: the exact integral of demand above `total`, in integers."""
-    steps = sorted(
-        [(a, g) for a, g in zip(arrive, gpus, strict=True)]
-        + [(a + r, -g) for a, r, g in zip(arrive, run, gpus, strict=True)]
-    )
-    above = demand = before = 0
-    for at, change in steps:
-        above += max(0, demand - total) * (at - before)
-        demand, before = demand + change, at
-    return above / HOUR_MS
-
-
 def frontier(
     arrive: Sequence[int],
     run: Sequence[int],
