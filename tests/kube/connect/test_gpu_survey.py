@@ -172,6 +172,25 @@ def test_a_rented_cluster_without_an_autoscaler_is_offered_in_the_size_that_was_
     assert [offer.get("nodes") for offer in site(HOME, seen)["offers"]] == [None, None]  # the driver counts these
 
 
+def test_owned_nodes_of_one_kind_are_one_offer_whatever_their_sizes_and_taints() -> None:
+    """A team's tainted nodes were left out, and nobody could use them. Nodes of two sizes were counted twice, because
+    both offers selected all of them.
+    """
+    nodes = [
+        node({PRODUCT: A100}, gpu=8),
+        node({PRODUCT: A100}, gpu=4),
+        node({PRODUCT: A100}, ("dedicated:NoSchedule", "nvidia.com/gpu:NoSchedule"), gpu=8),
+        node({PRODUCT: "Tesla-T4"}, ("team:NoSchedule",), gpu=4),
+    ]
+    seen = Survey("v1.35.8", tuple(gpus_of(nodes)))
+    made = site(HOME, seen)["offers"]
+    assert [(offer["name"], offer["gpus_per_node"]) for offer in made] == [("a100", 8), ("t4", 4)]
+    assert made[0]["kubernetes"] == {"selector": {PRODUCT: A100}, "tolerations": [{"key": "nvidia.com/gpu"}]}
+    assert len(site(RENTED, seen)["offers"]) == 2  # rented nodes of two sizes have two prices, and taints are not ours
+    words = "1 node with 8 GPUs has the taint dedicated:NoSchedule: only Jobs that tolerate it use them."
+    assert words in missing(seen, Wanted("home", "penstock", "penstock"), HOME)
+
+
 def test_up_does_not_complain_of_the_offers_that_connect_wrote() -> None:
     """It said that they have no guarantee, and charged an hour, $16.80, for a Job of five seconds."""
     text = as_text(site(RENTED, Survey("v1.35.8", (GpuNodes("A100", 4, 2),))))

@@ -70,11 +70,32 @@ def offers(block: SiteBlock, survey: Survey, rented: Sequence[RentableNodes] = (
     taken: set[str] = set()
     selectors = {nodes.selector for nodes in rented}
     standing = replace(block, price="") if block.owned else block
-    others = [kind for kind in survey.gpus if kind.offered and not selectors & set(kind.selector)]
+    seen = survey.gpus if standing.price else together(survey.gpus)
+    others = [kind for kind in seen if kind.offered and not selectors & set(kind.selector)]
     return [
         *(_offer(standing, kind, taken) | _rented_by_job(standing, kind, grows=survey.grows) for kind in others),
         *(_rented_offer(block, nodes, taken) for nodes in rented),
     ]
+
+
+def together(kinds: Sequence[GpuNodes]) -> list[GpuNodes]:
+    """Owned nodes that the same labels select are one offer, whatever their sizes and taints: the driver counts each
+    node's GPUs, and only Jobs that tolerate a taint use the nodes that have it.
+    """
+    made: dict[tuple[object, ...], GpuNodes] = {}
+    for kind in kinds:
+        if kind.shared:
+            continue
+        key = (kind.model, kind.mig, kind.resource, kind.spot, kind.selector)
+        other = made.get(key)
+        made[key] = replace(
+            kind,
+            gpus_per_node=max(kind.gpus_per_node, other.gpus_per_node if other else 0),
+            nodes=kind.nodes + (other.nodes if other else 0),
+            tolerations=tuple(sorted({*kind.tolerations, *(other.tolerations if other else ())})),
+            fenced_by=(),
+        )
+    return list(made.values())
 
 
 def _rented_by_job(block: SiteBlock, kind: GpuNodes, *, grows: bool) -> Json:

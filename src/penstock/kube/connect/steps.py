@@ -222,6 +222,8 @@ def _of_kind(kind: GpuNodes, block: SiteBlock) -> list[str]:
     if kind.fenced_by:
         verb = "has" if single else "have"
         taints = ", ".join(kind.fenced_by)
+        if not block.price or block.owned:
+            return [f"{nodes} {verb} the taint {taints}: only Jobs that tolerate it use them."]
         return [f"{nodes} {verb} the taint {taints}: write an offer with a toleration if Penstock may use them."]
     sentences = []
     if not kind.model:
