@@ -286,6 +286,15 @@ def test_a_row_has_the_width_and_the_run_time_that_the_job_would_have_there() ->
     assert planned.deadline_at == clock("21:00")
 
 
+def test_a_row_ends_as_late_as_its_preemptions_make_it() -> None:
+    """Spot was said to end when on demand does, with two and a half preemptions beside it."""
+    spot = offer("spot", price="1", most="2", term="spot", start="30m", loss_ppm_per_hour=1_000_000)
+    penstock = given(spot, offer("sure", price="9"))
+    planned = asked(penstock, submitted("a", run="2h", checkpoint=None, deadline_at=clock("11:00")), "09:00")
+    late = {choice.offer.id: choice.late_ms for choice in planned.choices}
+    assert late == {"sure": 0, "spot": 30 * MINUTE + 2 * (30 * MINUTE + HOUR)}  # each: another start, half of the run
+
+
 def test_a_deadline_that_cannot_be_met_is_told_as_such() -> None:
     """It said "To meet its deadline it had to burst by" an hour before it came: it was given up without a word."""
     penstock = given(offer("cloud", price="1"), policy(waiting=Waiting("worth", value_per_hour=usd("4"))))

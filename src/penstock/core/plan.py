@@ -220,11 +220,17 @@ def _listed(choices: Choices, job: Job, expected_ms: Millis) -> tuple[Choice, ..
     full.sort(key=lambda quote: (quote.total, quote.offer.id))
     listed = (*standing, *roomy, *[_rented(choices, job, quote, fits_now=False) for quote in full])
     deadline_at = job.spec.deadline_at
-    return listed if deadline_at is None else tuple([_against(deadline_at, job, choice, now) for choice in listed])
+    return (
+        listed if deadline_at is None else tuple([_against(deadline_at, state, job, choice, now) for choice in listed])
+    )
 
 
-def _against(deadline_at: Instant, job: Job, choice: Choice, now: Instant) -> Choice:
-    late_ms = max(0, now + choice.wait_ms + choice.start_ms + choice.run_ms - deadline_at)
+def _against(deadline_at: Instant, state: State, job: Job, choice: Choice, now: Instant) -> Choice:
+    """Its end is expected with the preemptions that are."""
+    offer, lost_ms = choice.offer, 0
+    if choice.losses_ppm:
+        lost_ms = quotes.lost_ms(job.shape, offer, choice.run_ms, quotes.loss_of(state, offer))
+    late_ms = max(0, now + choice.wait_ms + choice.start_ms + choice.run_ms + lost_ms - deadline_at)
     return replace(choice, late_ms=late_ms, penalty=cost_of(job.spec.penalty_per_hour, late_ms))
 
 

@@ -138,9 +138,10 @@ def raised_caps(state: State, configured: Sequence[Fact]) -> dict[str, RaisedCap
 
 @lru_cache(1_000)  # asked for with every view
 def _raised(fact: e.CapSet, in_force: Cap, currency: str) -> str:
+    now = in_words(in_force, currency)
     return (
         f"{fact.source or 'The file'} says {in_words(_cap(fact), currency)} for {fact.scope}. "
-        f"{in_words(in_force, currency)[:1].upper()}{in_words(in_force, currency)[1:]} stays in force until "
+        f"{now[:1].upper()}{now[1:]} {'stay' if None not in in_force else 'stays'} in force until "
         f"{'another' if fact.asked_by else 'a'} person approves it: `penstock approvals approve {fact.scope}`, "
         "or until a start with --accept-raised-caps. To stop asking, write the cap in force into the file."
     )
