@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -175,3 +177,18 @@ def python(program: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", program], env=os.environ | env, capture_output=True, text=True, check=False, timeout=60
     )
+
+
+EXAMPLE = re.compile(r"^ +penstock (.+)$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["budget", "jobs", "plan", "run", "submit", "why"])
+def test_the_help_ends_with_examples_that_the_command_takes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """No help of some 75 had one."""
+    assert cli.main([name, "--help"]) == 0
+    lines = EXAMPLE.findall(capsys.readouterr().out.partition("Examples:\n")[2])
+    assert len(lines) >= 2
+    for line in lines:
+        command, *words = shlex.split(line)
+        assert command == name
+        cli.load(name).make_context(name, words)  # which refuses an option or a value that there is not

@@ -5,11 +5,11 @@ from typing import Any
 import click
 
 from penstock.cli.client import Client, find_job, job_path, talks
-from penstock.cli.output import answer, listed, moment, money, safe, span, table
+from penstock.cli.output import answer, examples, listed, moment, money, safe, span, table
 from penstock.journal.states import ACTIVE, JOB_STATES, OLD, from_old
 
 
-@click.command("jobs")
+@click.command("jobs", epilog=examples("jobs --team vision --state queued -o wide", "jobs --text llama --json"))
 @click.option("--team", multiple=True, help="Only jobs of this team; repeatable.")
 @click.option("--state", multiple=True, type=click.Choice(JOB_STATES), help="Only jobs in this state; repeatable.")
 @click.option(

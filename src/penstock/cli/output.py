@@ -10,6 +10,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 FORMS: Final = ("table", "wide", "json", "yaml")
 
 
+def examples(*lines: str) -> str:
+    """The end of a command's help: what people type. A line by itself each, which click would join."""
+    return "\n".join(["\b", "Examples:", *(f"  penstock {line}" for line in lines)])
+
+
 def listed(command: F) -> F:
     """Adds `-o`, which `--json` is short for."""
     option = click.option("-o", "--output", type=click.Choice(FORMS), default="table", help="Output format.")

@@ -5,10 +5,15 @@ from typing import Any
 import click
 
 from penstock.cli.client import Client, Failed, talks
-from penstock.cli.output import answer, listed, moment, money, table
+from penstock.cli.output import answer, examples, listed, moment, money, table
 
 
-@click.command("budget")
+@click.command(
+    "budget",
+    epilog=examples(
+        "budget --period 2026-10", "budget --set team:vision=5000 --per-hour team:vision=40 --reason 'for October'"
+    ),
+)
 @click.option(
     "--set", "caps", multiple=True, metavar="SCOPE=AMOUNT", help="Set a monthly cap, like team:vision=5000; repeatable."
 )

@@ -12,7 +12,7 @@ import click
 from penstock.cli.client import Client, job_path, talks
 from penstock.cli.clusters import ask as ask_cluster
 from penstock.cli.clusters import is_manifest, manifest_from, reaches
-from penstock.cli.output import answer, listed, moment, money, print_json, safe, span, table
+from penstock.cli.output import answer, examples, listed, moment, money, print_json, safe, span, table
 from penstock.core.errors import BadInput
 from penstock.core.units import MOST_COPIES, MOST_GPUS_ASKED
 
@@ -45,7 +45,7 @@ def asks_for(command: F) -> F:
     return command
 
 
-@click.command("submit")
+@click.command("submit", epilog=examples("submit train.yaml", "submit train.yaml --team vision"))
 @click.argument("file", required=False)
 @click.option("-f", "--filename", "other", metavar="FILE", help="The file, as with kubectl.")
 @click.option("--key", default="", help="Idempotency key: the same key submits one job.  [default: a new key]")
@@ -86,7 +86,14 @@ def _submit_home_job(path: str, team: str, where: dict[str, Any], as_json: bool)
     click.echo(applied.note or f"Follow it: kubectl penstock why {name}", err=True)
 
 
-@click.command("run", context_settings={"ignore_unknown_options": False})
+@click.command(
+    "run",
+    context_settings={"ignore_unknown_options": False},
+    epilog=examples(
+        "run --gpus 8 --run-time 6h --checkpoint-every 15m -- python train.py",
+        "run --image python:3.12 --gpus 1 --detach -- python -c 'print(1)'",
+    ),
+)
 @asks_for
 @click.option("--detach", is_flag=True, help="Do not follow the job; print its id.")
 @click.argument("command", nargs=-1, required=True)
@@ -116,7 +123,7 @@ def run(client: Client, command: tuple[str, ...], detach: bool, as_json: bool, *
     return OUTCOMES.get(ended["state"], 1)
 
 
-@click.command("plan")
+@click.command("plan", epilog=examples("plan train.yaml", "plan --gpus 8 --run-time 6h"))
 @asks_for
 @click.argument("file", required=False)
 @listed

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.client import Client, find_job, job_path
+from penstock.cli.output import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.explain.story import StoryLine
 
 
-@click.command("why")
+@click.command("why", epilog=examples("why j7", "why vision/train", "why j7 --journal journal.db"))
 @click.argument("job")
 @click.option("--journal", metavar="FILE", help="Read this journal instead of asking a running Penstock.")
 @click.option("--url", metavar="URL", help="Address of another Penstock than this machine's.")
