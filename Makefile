@@ -73,8 +73,8 @@ bench-kube: kube .venv/.installed-dev  ## ten thousand Jobs on three clusters: r
 bench-live: .venv/.installed-dev  ## a running Penstock under load: submits, lists, decisions, plans, restarts; FAST=1 for a quick look
 	@$(BIN)/python -m bench.live $(if $(FAST),--fast)
 
-explore: .venv/.installed-dev  ## random months with every feature on, through engine and simulator, plain and compiled; SEEDS=10000, START=the first, PLAIN=1 for one core
-	@$(BIN)/python -m tests.explore --seeds $(or $(SEEDS),1000) $(if $(START),--start $(START)) $(if $(PLAIN),,--both)
+explore: .venv/.installed-dev  ## random months with every feature on, through engine and simulator, plain and compiled; SEEDS=10000, START=the first, PLAIN=1 for one core; LIVE=1 through the live loop, with kills
+	@$(BIN)/python -m tests.explore --seeds $(or $(SEEDS),1000) $(if $(START),--start $(START)) $(if $(LIVE),--live,$(if $(PLAIN),,--both))
 
 conformance: kube .venv/.installed-dev  ## every manifest of the suite as a plain Job and as a home Job, compared field by field; FAST=1 those that CI runs
 	@$(BIN)/python -m tests.conformance $(if $(FAST),--quick)

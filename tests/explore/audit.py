@@ -10,6 +10,7 @@ from penstock.core.fold.invariants import check
 from penstock.core.model import events as e
 from penstock.core.model.types import Hold, Part
 from penstock.core.units import HOUR, Instant, Money, ceil_div
+from penstock.journal.journal import Row
 from penstock.sim.engine.world import World
 
 
@@ -42,7 +43,7 @@ class Books:
         self.things: dict[str, Thing] = {}
         self.grew: dict[tuple[str, str], Money] = {}  #: in this step
 
-    def hear(self, step: Step) -> None:
+    def hear(self, step: Step | Row) -> None:
         self.grew = {}
         for fact in step.inputs:
             if isinstance(fact, e.CapSet):

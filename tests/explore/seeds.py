@@ -1,7 +1,9 @@
 """One seed of the explorer: its month is driven, and made smaller if it breaks a rule."""
 
+import tempfile
 from pathlib import Path
 
+from tests.explore import living
 from tests.explore.drive import run
 from tests.explore.months import Month, dumped, month
 from tests.explore.shrink import shrunk
@@ -17,6 +19,15 @@ def tried(seed: int) -> tuple[int, str, str]:
         return seed, lived(month(seed)), ""
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
         return seed, "broken", kept(seed, error)
+
+
+def tried_live(seed: int) -> tuple[int, str, str]:
+    """The same through the live loop, with kills. A month is not made smaller there: each try takes seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return seed, str(living.lived(month(seed), Path(folder))), ""
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+            return seed, "broken", f"{type(error).__name__}: {str(error)[:300]}"
 
 
 def lived(one: Month) -> str:

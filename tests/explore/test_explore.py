@@ -8,6 +8,7 @@ import pytest
 
 from penstock.core.decide import targets
 from penstock.core.fold import attempts
+from tests.explore import living
 from tests.explore.drive import Drive, run
 from tests.explore.months import Month, dumped, loaded, month
 from tests.explore.seeds import COMPARED, lived, named
@@ -26,7 +27,7 @@ def test_a_month_that_broke_a_rule_breaks_none(case: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_months_that_nobody_has_seen_break_no_rule(part: int, request: pytest.FixtureRequest) -> None:
-    """Others in each run, by the seed of the tests' order; `make explore SEEDS=1 START=...` makes one smaller."""
+    """Others in each run, by the seed of the tests' order; `make explore SEEDS=1 START=...` makes it smaller."""
     run_seed = request.config.getoption("randomly_seed", 0)
     start = Random(f"{run_seed} {part}").randrange(1 << 40)
     for number in range(start, start + SEEDS):
@@ -34,6 +35,20 @@ def test_months_that_nobody_has_seen_break_no_rule(part: int, request: pytest.Fi
             lived(month(number))
         except Exception as error:
             raise AssertionError(f"make explore SEEDS=1 START={number}: {error}") from error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_the_live_loop_bears_kills_in_months_that_nobody_has_seen(
+    part: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Plane, sequencer and a journal in SQLite; what one forgets when it dies, the next one finds in the journal."""
+    run_seed = request.config.getoption("randomly_seed", 0)
+    number = Random(f"live {run_seed} {part}").randrange(1 << 40)
+    try:
+        assert living.lived(month(number), tmp_path) == living.KILLS
+    except Exception as error:
+        raise AssertionError(f"make explore LIVE=1 SEEDS=1 START={number}: {error}") from error
 
 
 def test_a_month_is_the_same_wherever_it_is_read_again() -> None:
