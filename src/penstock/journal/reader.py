@@ -209,7 +209,7 @@ class JournalReader:
             parts.setdefault(number, set()).add(part)
         numbers, rows = sorted(parts), dict[int, Row]()
         for start in range(0, len(numbers), AT_ONCE):
-            some = numbers[start : start + AT_ONCE]
+            some = padded(numbers[start : start + AT_ONCE])
             sql = f"select {COLUMNS} from steps where number in ({marks(len(some))}) order by number"
             rows |= {
                 stored[0]: row_with(plain(stored), parts[stored[0]], self.where) for stored in self._all(sql, *some)
@@ -316,6 +316,13 @@ COUNTS = (
     "where counts.jobs > 0"
 )
 SPEND = "select scope, period, spent, held from spend"
+
+
+def padded(numbers: list[int]) -> list[int]:
+    """With the last one repeated, so that there are as many as some power of two. A connection keeps the statements
+    that it has compiled, some kilobytes each: one for each count filled memory for an hour.
+    """
+    return numbers + numbers[-1:] * ((1 << (len(numbers) - 1).bit_length()) - len(numbers)) if numbers else numbers
 
 
 def _columns(kind: type[Any]) -> str:

@@ -27,6 +27,7 @@ UNSTORABLE = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.ProgrammingErro
 #: Of the journal's pages that a reader keeps. There are as many readers as requests at once, and each kept two
 #: megabytes: the system has the same pages in its own cache.
 READER_CACHE_KB: Final = 512
+STATEMENTS: Final = 64  #: compiled ones that a connection keeps, of some kilobytes each
 
 
 class SqliteDatabase:
@@ -48,7 +49,9 @@ class SqliteDatabase:
         # Quote `%` and `?` in the path.
         uri = Path(self.where).absolute().as_uri() + ("?mode=ro" if self.readonly else "")
         with self._told():
-            db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5)
+            db = sqlite3.connect(
+                uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5, cached_statements=STATEMENTS
+            )
             if self.readonly:
                 db.execute(f"pragma cache_size=-{READER_CACHE_KB}")
             else:
