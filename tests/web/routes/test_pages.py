@@ -141,6 +141,17 @@ async def test_fault_22_what_people_typed_is_shown_as_they_typed_it(tmp_path: Pa
 
 
 @story
+async def test_a_job_that_ended_without_a_word_is_not_said_to_have_none_yet(tmp_path: Path) -> None:
+    """A succeeded job's log said "No output yet."."""
+    async with running(tmp_path) as penstock:
+        client = await browser(penstock)
+        job = await penstock.submits(command=python("pass"), name="silent")
+        await penstock.until(job, "succeeded")
+        text = (await client.get(f"/jobs/{job}", headers=PAGE)).text
+        assert ('data-empty="It printed nothing."' in text, "No output yet." in text) == (True, False)
+
+
+@story
 async def test_pages_load_nothing_from_elsewhere_and_hold_no_script_or_style_of_their_own(tmp_path: Path) -> None:
     async with running(tmp_path) as penstock:
         client = await browser(penstock)
