@@ -20,7 +20,7 @@ from penstock.core.model.reasons import Shortage
 from penstock.core.model.types import Offer
 from penstock.core.units import SECOND, Instant
 from penstock.kube import annotations, errors
-from penstock.kube.client import EVENTS, NODE_CLAIMS, Obj
+from penstock.kube.client import CLUSTER_WIDE, EVENTS, NODE_CLAIMS, Obj
 from penstock.kube.informer import Informer
 from penstock.kube.node_selection import NodeSelection
 from penstock.site_answers import Refused, Unreachable
@@ -132,7 +132,7 @@ class KarpenterNodes(ClusterNodes):
         until = asyncio.get_running_loop().time() + EVENT_SECONDS
         while True:
             with suppress(errors.KubeError):
-                events, _ = await self.cluster_now().list(EVENTS, fields=fields)
+                events, _ = await self.cluster_now().list(EVENTS, CLUSTER_WIDE, fields=fields)
                 if words := describe(events):
                     return words, shortage_of(words)
             if asyncio.get_running_loop().time() > until:

@@ -35,6 +35,7 @@ Obj: TypeAlias = dict[str, Any]
 Params: TypeAlias = Mapping[str, str | list[str]]
 T = TypeVar("T")
 
+CLUSTER_WIDE: Final = "default"  #: the namespace of Events about objects that have none
 PAGE: Final = 500  #: objects in one page of a list
 #: Concurrent requests. More would each open a connection, which costs both sides more than the request.
 LANES: Final = 16

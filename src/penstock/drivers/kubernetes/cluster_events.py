@@ -11,11 +11,10 @@ from typing import Final
 
 from penstock.core.values import value
 from penstock.drivers.kubernetes.tasks import cancel_all
-from penstock.kube.client import EVENTS, Cluster, Obj
+from penstock.kube.client import CLUSTER_WIDE, EVENTS, Cluster, Obj
 from penstock.kube.errors import Forbidden
 from penstock.kube.informer import Informer, key_of
 
-CLUSTER_WIDE: Final = "default"  #: the namespace of Events about objects that have none
 CLAIMS: Final = "involvedObject.kind=NodeClaim"  #: of Karpenter
 #: Events that come with every pod and say nothing of what hinders it; the server leaves them out, and our own.
 ROUTINE: Final = ("Created", "Started", "Killing", "Completed", "SuccessfulCreate", "SuccessfulDelete")
