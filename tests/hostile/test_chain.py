@@ -179,6 +179,10 @@ def test_a_whole_rewrite_with_fresh_hashes_is_found_by_what_was_anchored(tmp_pat
             plane.start()
         plane.stop()
         plane.options = plane.options[plane.options.index("--sites") :]
+        with pytest.raises(AssertionError, match="has another step 5 than the one that was answered"):
+            plane.start()
+        plane.stop()
+        (plane.home / "head.json").unlink()
         with pytest.raises(AssertionError, match="Site here knows this journal with another past"):
             plane.start()
         assert "Traceback" not in plane.words

@@ -168,6 +168,10 @@ def test_a_restored_backup_takes_over_and_ends_whoever_still_lives(plane: Contro
         other.ended(name)
         assert "Traceback" not in other.words
     plane.stop()
+    assert "and was answered as far as step" in refused(
+        plane.home, *sites_of(plane)
+    )  # this home wrote on in the backup
+    (plane.home / "head.json").unlink()
     assert "obeys a newer control plane" in refused(plane.home, *sites_of(plane))
 
 

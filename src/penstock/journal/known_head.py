@@ -89,15 +89,17 @@ class KnownHead:
             found = f"ends at step {head[0]}, and was answered as far as step {number}{when}"
             gone = f"{count(number - head[0], 'step')} {'is' if number - head[0] == 1 else 'are'} missing"
         else:
-            found, gone = f"has another step {number} than the one that was answered{when}", "what followed is missing"
+            found = f"has another step {number} than the one that was answered"
+            gone = "this is not the journal it was"
         self.words = self._what(head)
         self._remember()
         if self.memory is not None:
             self.memory.sync()
+        with_words = f", with {self.words}" if self.words else ""
         return LostSteps(
-            f"{self.where} {found}: {gone}{f', with {self.words}' if self.words else ''}. A standby that was behind may"
-            " have taken its place. Bring back the database that has them, and Penstock goes on; if it is gone, run"
-            " `penstock journal restore` on this one and start again: it goes on without them, and records that."
+            f"{self.where} {found}: {gone}{with_words}. A standby that was behind, or an older copy, may have taken its"
+            " place. Bring back the database that has it all, and Penstock goes on; if it is gone, run"
+            " `penstock journal restore` on this one and start again: it goes on as it is, and records that."
         )
 
     def _what(self, head: Head) -> str:
