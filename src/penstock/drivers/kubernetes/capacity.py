@@ -172,9 +172,9 @@ class CapacityReporter:
         )
         return ask.width > sum(sizes) or max(asked, default=0) > max(sizes, default=0)
 
-    def room_for(self, execution: Execution, ask: StartAttempt, needs: Iterable[str] = ()) -> tuple[str, ...]:
+    def room_for(self, execution: Execution, ask: StartAttempt, needs: Iterable[str] | None = None) -> tuple[str, ...]:
         """The offer's nodes with free GPUs for its waiting pods, by what we know, if they suffice for all of them: then
-        the offer is not full. Empty if it is, or if we do not know.
+        the offer is not full. Empty if it is, or if we do not know. `needs`: only of nodes that meet these.
         """
         here, cache = self.here, self.here.executions
         if not (cache.nodes.in_step.is_set() and cache.others.in_step.is_set() and cache.devices.are_known):
@@ -182,11 +182,11 @@ class CapacityReporter:
         known = self._of(ask.offer)
         if here.offers[ask.offer].term not in STANDING:
             known.look(cache.with_devices())
-        suited = known.suited(needs)
+        suited = known.nodes.keys() if needs is None else known.suited(needs)
         resource = here.places[ask.offer].resource
         ours = [pod for other in cache for pod in other.pods.values() if is_active(pod) and node_of(pod)]
         waiting = [pod for pod in execution.pods.values() if is_active(pod) and not node_of(pod)]
-        among = suited.intersection(ask.places) if ask.pinned else suited
+        among = set(suited).intersection(ask.places) if ask.pinned else set(suited)
         free = [(node, gpus) for node, gpus in cache.usable(ask.offer, self.avoided(), 0) if node in among]
         left = left_beside(free, ours, resource)
         least = min((int(pod["gpus"].get(resource, 0)) for pod in waiting), default=1)

@@ -214,10 +214,11 @@ class Starter:
         await self.here.change(execution, lambda _: note if not annotation_of(execution.job, name) else None)
 
     def _tried(self, execution: Execution, ask: StartAttempt, work: Work) -> tuple[str, ...]:
-        """Nodes of ours that have the GPUs for it, and that the scheduler did not take."""
-        if self.here.offers[ask.offer].term not in STANDING:
-            return self.capacity.room_for(execution, ask)
-        return self.capacity.room_for(execution, ask, self._needs(work))
+        """Nodes that have the GPUs for it, and that the scheduler did not take: of those that suit it by what we know,
+        or else of all. While there are some, the offer is not full.
+        """
+        suited = self.capacity.room_for(execution, ask, self._needs(work))
+        return suited or self.capacity.room_for(execution, ask)
 
     def _needs(self, work: Work) -> tuple[str, ...]:
         """What its pods ask of a node here: away from home only amounts, because labels are mapped."""
