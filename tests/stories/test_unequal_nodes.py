@@ -141,6 +141,36 @@ def test_two_that_were_put_on_each_others_nodes_take_what_they_have() -> None:
     assert penstock.phase("c") == "placed"
 
 
+def test_who_was_seen_on_its_node_is_not_counted_elsewhere_for_another() -> None:
+    """It was starting, and counted as if a third one had taken its GPUs: that one was on its way to other nodes."""
+    penstock = given(*LAB)
+    penstock.hears(wants("a", gpus=4), at="09:00")
+    penstock.hears(placed("a.1", n2=4), at="09:01")
+    penstock.hears(wants("b", gpus=4), wants("c", gpus=4), wants("d", gpus=4), at="09:02")
+    assert [penstock.engine.state.attempts[name].slots for name in ("b.1", "c.1", "d.1")] == [
+        ((0, 4),),
+        ((0, 4),),
+        ((1, 4),),
+    ]
+    penstock.hears(placed("b.1", n2=4), at="09:03")  # d is on n1 or n3 by now, and a is where it was
+    assert penstock.engine.state.attempts["a.1"].slots == ((1, 4),)
+    assert penstock.engine.state.attempts["d.1"].slots == ((0, 4),)
+
+
+def test_who_starts_without_a_word_of_other_nodes_is_where_it_was_promised() -> None:
+    """A guess put it elsewhere when another was seen on its node. Nothing more is said of who is where it was asked
+    for, so it was counted there until its end, and the GPUs it used were promised to the next.
+    """
+    penstock = given(*LAB)
+    penstock.hears(wants("a"), wants("b"), wants("c"), at="09:00")
+    penstock.hears(placed("c.1", n1=4), at="09:01")  # a's or b's GPUs: a is counted on n2 meanwhile
+    assert penstock.engine.state.attempts["a.1"].slots == ((1, 4),)
+    penstock.hears(started("a.1"), started("c.1"), at="09:02")
+    assert penstock.engine.state.attempts["a.1"].slots == ((0, 4),)
+    penstock.hears(placed("b.1", n3=4), started("b.1"), at="09:03")
+    assert penstock.engine.state.pools["lab"].free == [0, 8, 4]
+
+
 @pytest.mark.parametrize("nodes", [{"n9": 8}, {"n2": 4}, {}])
 def test_a_report_that_cannot_be_true_changes_nothing(nodes: dict[str, int]) -> None:
     penstock = given(*LAB)
@@ -168,6 +198,17 @@ def test_nodes_that_could_not_take_a_job_are_not_tried_again_before_they_change(
     assert penstock.hears(could_not("a.2", "n2", "n3"), at="12:02") == []
     assert penstock.hears(changed("n3"), at="12:02:30") == []  # too soon after the second failure
     assert penstock.hears(nothing, at="12:03:05") == [start("a.3", "lab", places=("n2",))]
+
+
+def test_a_node_that_changed_is_not_barred_again_with_others() -> None:
+    """The next failed start named another node, and the one that had changed was barred with it: it stood idle, and the
+    job that it suited waited for it to change once more.
+    """
+    penstock = given(*LAB)
+    penstock.hears(wants("a", gpus=8), at="09:00")
+    penstock.hears(could_not("a.1", "n1", "n2", "n3"), at="09:01")
+    assert penstock.hears(changed("n2"), at="09:10") == [start("a.2", "lab", places=("n1",))]
+    assert penstock.hears(could_not("a.2", "n1"), at="09:11") == [start("a.3", "lab", places=("n2",))]
 
 
 def test_the_other_nodes_are_tried_at_once() -> None:

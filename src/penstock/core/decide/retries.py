@@ -11,11 +11,11 @@ from typing import Final
 from penstock.core.decide.choices import Choices
 from penstock.core.fold.ledger import sum_of
 from penstock.core.fold.retries import BAD_LUCK
-from penstock.core.fold.state import Attempt, Shape, State
+from penstock.core.fold.state import Attempt, Setback, Shape, State
 from penstock.core.model.events import RetryPromised
 from penstock.core.model.reasons import StartFailed
 from penstock.core.model.types import STANDING, Offer
-from penstock.core.units import DAY, HOUR, Instant, Millis, Money
+from penstock.core.units import DAY, HOUR, NEVER, Instant, Millis, Money
 
 #: Who failed by itself may have been unlucky, so the second try comes at once; an obstacle is still there.
 OBSTACLES: Final = ("unfit", "missing", "denied")
@@ -39,7 +39,7 @@ def promise_retries(choices: Choices, failed: list[tuple[Attempt, str, str, Mill
             failures = (job.in_vain or {})[offer]
             wait_ms = min(retry_ms << min(failures - BAD_LUCK - 1, 10), DAY)
         retry_at = now + wait_ms
-        nodes = tuple(sorted({*tried, *(before.nodes if before is not None else ())})) if tried else ()
+        nodes = tuple(sorted({*tried, *_still_barred(before)})) if tried else ()
         because = StartFailed(
             offer=offer,
             attempt=attempt.id,
@@ -53,6 +53,11 @@ def promise_retries(choices: Choices, failed: list[tuple[Attempt, str, str, Mill
             nodes=len(nodes),
         )
         choices.record(RetryPromised(now, job.id, offer, retry_at, because, nodes))
+
+
+def _still_barred(before: Setback | None) -> tuple[str, ...]:
+    """Nodes that could not take it, unless something changed there since."""
+    return before.nodes if before is not None and before.retry_at == NEVER else ()
 
 
 def _cost(state: State, attempt: Attempt, now: Instant) -> Money:

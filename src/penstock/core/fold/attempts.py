@@ -241,6 +241,7 @@ def attempt_started(state: State, event: e.AttemptStarted) -> None:
         return
     if attempt.phase == "starting":
         move_attempt(state, attempt, "running")
+        _is_where_it_was_to_be(state, attempt)
     if attempt.started_at is None:
         job, attempt.started_at = attempt.job, event.at
         if state.touched is not None:
@@ -267,8 +268,11 @@ def attempt_placed(state: State, event: e.AttemptPlaced) -> None:
     wanted = dict(event.nodes)
     slots = tuple([(node, wanted[name]) for node, name in enumerate(pool.names) if wanted.get(name, 0) > 0])
     known = len(slots) == len(wanted) and all(gpus <= pool.per_node for _, gpus in slots)
-    if known and sum([gpus for _, gpus in slots]) == attempt.width and sorted(slots) != sorted(attempt.slots):
-        before = attempt.slots
+    if not known or sum([gpus for _, gpus in slots]) != attempt.width:
+        return
+    touch_attempt(state, attempt)
+    attempt.seen, before = True, attempt.slots
+    if sorted(slots) != sorted(before):
         _put_on(state, attempt, pool, slots)
         _change_places(state, attempt, pool, before)
 
@@ -277,10 +281,17 @@ def _change_places(state: State, attempt: Attempt, pool: Pool, left: Slots) -> N
     """Who was promised the GPUs that it took cannot be there: until it is seen, count it where this one was to be."""
     for node in [node for node, _ in attempt.slots if pool.owed.get(node, 0) and not pool.others.get(node, 0)]:
         for other in list(state.on_node[attempt.offer.id][node].values()):
-            waits = other is not attempt and other.phase in ("promised", "starting") and len(other.slots) == 1
+            waits = not other.seen and other.phase in ("promised", "starting") and len(other.slots) == 1
             free = [number for number, _ in left if pool.free[number] >= other.width]
             if waits and free and pool.owed.get(node, 0):
                 _put_on(state, other, pool, ((free[0], other.width),))
+
+
+def _is_where_it_was_to_be(state: State, attempt: Attempt) -> None:
+    """It runs, and its site named no other nodes: whoever was counted on its GPUs was not there instead."""
+    pool = state.pools.get(attempt.offer.id)
+    if pool is not None and not attempt.seen and attempt.slots != attempt.asked:
+        _put_on(state, attempt, pool, attempt.asked)
 
 
 def _put_on(state: State, attempt: Attempt, pool: Pool, slots: Slots) -> None:

@@ -92,7 +92,7 @@ class Job:
 class Attempt:
     __slots__ = (
         "after", "asked", "because", "copies", "ended_at", "ends_by", "held", "id", "job", "kept_ms", "lease",
-        "missing", "nodes", "not_on", "offer", "outcome", "phase", "promised_at", "resume_ms", "seq", "slots",
+        "missing", "nodes", "not_on", "offer", "outcome", "phase", "promised_at", "resume_ms", "seen", "seq", "slots",
         "speed_permille", "spent", "started_at", "then", "width", "yielded",
     )  # fmt: skip
 
@@ -104,6 +104,7 @@ class Attempt:
         self.resume_ms = self.kept_ms = promise.resume_ms
         self.slots: Slots = promise.slots
         self.asked: Slots = promise.slots  #: what its site was asked for; it may have put the attempt elsewhere
+        self.seen = False  #: its site said where it is
         self.not_on: tuple[str, ...] = ()  #: nodes that were reserved for others when it was asked for
         self.nodes: tuple[str, ...] = ()
         self.lease = ""  #: the hold's id, where the site sells by the attempt
@@ -523,7 +524,8 @@ class State:
         yield from (_plain(job, ("attempt", "next", "setbacks", "shape")) for job in self.jobs.values())
         yield from ((job.id, list(job.setbacks.items())) for job in self.jobs.values() if job.setbacks)
         yield from ((j.shape.number, j.attempt and j.attempt.id, j.next and j.next.id) for j in self.jobs.values())
-        yield from (_plain(attempt, ("job", "offer")) for attempt in self.attempts.values())
+        yield from (_plain(attempt, ("job", "offer", "seen")) for attempt in self.attempts.values())
+        yield from (attempt.id for attempt in self.attempts.values() if attempt.seen)
         yield from (_plain(node, ("because", "offer")) for node in self.nodes.values())
         yield [(key, list(nodes)) for key, nodes in self.seats.items()]
         yield from ((shape.number, shape.standing, shape.rented, shape.judged) for shape in self.shape_list)
