@@ -9,9 +9,15 @@ from penstock.core.engine import Engine, Step
 from penstock.core.fold.invariants import check
 from penstock.core.model import events as e
 from penstock.core.model.types import Hold, Part
-from penstock.core.units import HOUR, Instant, Money, ceil_div
+from penstock.core.units import HOUR, NEVER, Instant, Money, ceil_div
 from penstock.journal.journal import Row
 from penstock.sim.engine.world import World
+from tests.explore.unequal import Scheduler
+
+#: Of so many steps the nodes of every waiting job are looked at after one.
+LOOKED_AT = 5
+#: Why a job waits that would start if there were GPUs for it.
+FOR_GPUS = ("NothingSuits", "OnlyOwned", "WaitsForOwned", "StartFailed")
 
 
 class Violated(AssertionError):
@@ -108,8 +114,8 @@ class Books:
 
 
 class Audit:
-    def __init__(self, world: World) -> None:
-        self.world, self.books = world, Books()
+    def __init__(self, world: World, scheduler: Scheduler) -> None:
+        self.world, self.scheduler, self.books = world, scheduler, Books()
         self.members: dict[str, None] = {}
 
     def see(self, step: Step, engine: Engine) -> None:
@@ -117,6 +123,9 @@ class Audit:
         self.books.hear(step)
         self.nothing_runs_twice()
         self.nothing_is_overfull()
+        self.gpus_are_counted_where_they_are(engine)
+        if step.number % LOOKED_AT == 0:
+            self.nodes_are_known(engine)
         self.meters_are_covered(step.at)
         self.jobs_are_conserved(step, engine)
 
@@ -133,6 +142,41 @@ class Audit:
                 used[run.offer.id, node] = used.get((run.offer.id, node), 0) + gpus
         for (offer, node), gpus in used.items():
             rule(gpus <= self.world.offers[offer].shapes[-1].gpus, "a node is overfull", f"{offer} {node}: {gpus}")
+
+    def gpus_are_counted_where_they_are(self, engine: Engine) -> None:
+        """Of all that run and of which no word is on its way."""
+        for attempt in engine.state.attempts.values():
+            run = self.world.runs.get(attempt.id) if attempt.phase == "running" else None
+            if run is not None and attempt.id not in self.scheduler.untold:
+                there, counted = sorted(run.action.slots), sorted(attempt.slots)
+                rule(there == counted, "GPUs are counted where they are not", f"{attempt.id}: {counted}, on {there}")
+
+    def nodes_are_known(self, engine: Engine) -> None:
+        """Nodes are closed to a job that do not suit it, or that it was tried on, and no others."""
+        scheduler = self.scheduler
+        for job in engine.state.jobs.values():
+            for offer in scheduler.seen if job.queued and job.shape.judged else ():
+                back = (job.setbacks or {}).get(offer)
+                if offer not in job.shape.standing or (back is not None and back.retry_at < NEVER):
+                    continue
+                bits, suits = job.shape.barred.get(offer, 0), scheduler.suits(job.id, offer)
+                for node in scheduler.seen[offer]:
+                    closed = bool(bits >> node & 1)
+                    knows = closed or node in suits
+                    rule(knows, "a node does not suit a job that may use it", f"{job.id}: {offer} {node}")
+                    tried = node not in suits or scheduler.cramped(job.id, offer, node)
+                    rule(tried or not closed, "a node suits a job that may not use it", f"{job.id}: {offer} {node}")
+
+    def nobody_starves(self, engine: Engine) -> None:
+        """When nothing will ever happen again: nobody waits for GPUs beside free ones that suit it."""
+        state, free_for_all = engine.state, engine.state.policy.governance.headroom == ()
+        for job in state.jobs.values():
+            waits = job.queued and type(job.because).__name__ in FOR_GPUS and not state.paused and free_for_all
+            for offer in job.shape.standing if waits else ():
+                pool = state.pools[offer]
+                if offer in self.scheduler.seen and pool.open and not pool.kept:
+                    starves = self.scheduler.would_take(job.id, job.spec.gpus, offer)
+                    rule(not starves, "a job waits beside nodes that suit it", f"{job.id}: {job.because}")
 
     def meters_are_covered(self, now: Instant) -> None:
         for name, (since, until) in self.world.meter.items():
@@ -158,6 +202,8 @@ class Audit:
             rule(not quiet or job.attempt is None, "a job is forgotten where it is", f"{job.id} is {job.phase}")
         if not state.jobs and not state.nodes:
             rule(not state.ledger.leases, "money is held for nobody", list(state.ledger.leases))
+        if quiet:
+            self.nobody_starves(engine)
         for name, (since, until) in self.world.meter.items():
             thing = self.books.things[name]
             if until is not None and thing.settled:

@@ -24,6 +24,7 @@ from penstock.sim.engine.world import Fault, World, Zone
 from penstock.sim.traces.trace import TraceJob
 from tests.explore.audit import Audit, Violated, rule
 from tests.explore.months import Month
+from tests.explore.unequal import Scheduler
 
 #: A month that lasts longer teaches nothing more.
 MOST_STEPS: Final = 2_000
@@ -56,7 +57,8 @@ class Drive:
             data={item.id: item for item in data} or {"none": DataSet("none", 1, "")},
         )
         self.engine = Engine(PolicyRules())
-        self.audit = Audit(self.world)
+        self.scheduler = Scheduler(month, self.world, self.after)
+        self.audit = Audit(self.world, self.scheduler)
         self.steps: list[Step] = []
         self.script = list(month.script)
         self.later: list[tuple[Instant, int, Callable[[Instant], list[e.Fact]]]] = []
@@ -116,7 +118,8 @@ class Drive:
     def told(self, now: Instant) -> list[e.Fact]:
         facts = []
         while self.script and self.script[0].at <= now:
-            facts.append(self.script.pop(0))
+            fact = self.script.pop(0)
+            facts += [fact, *self.scheduler.again(fact)]
         state = self.engine.state
         facts += hours.due(state, facts, now)
         return facts + (live_forecast.due(state, now) if state.warm.offers else [])
@@ -135,6 +138,8 @@ class Drive:
         facts = [self.as_it_ends(fact) for fact in facts]
         self.at_once = self.at_once + 1 if self.steps and self.steps[-1].at == self.now else 0
         rule(self.at_once < OF_ONE_INSTANT + 10 * len(self.month.jobs), "an instant does not end", self.now)
+        for fact in facts:
+            self.scheduler.hear(fact)
         step = self.decided(facts)
         for action in step.actions:
             self.do(action)
@@ -167,6 +172,10 @@ class Drive:
         now = self.now
         if isinstance(action, a.StartAttempt) and self.chance(self.month.refuses_permille, "refuses", action.attempt):
             self.refuse(action)
+        elif isinstance(action, a.StartAttempt) and action.offer in self.scheduler.seen:
+            self.scheduler.start(action)
+        elif isinstance(action, a.StopAttempt) and action.attempt in self.scheduler.pending:
+            self.scheduler.stop(action.attempt)
         elif isinstance(action, a.StopAttempt) and self.month.slow_stops:
             takes_ms = int(uniform(self.month.seed, "stops", action.attempt) * 90 * SECOND)
             self.after(takes_ms, lambda at: self.stop(action, at))

@@ -51,6 +51,8 @@ class Month:
     slow_stops: bool = False  # or a stop is answered in the same instant
     restarts_permille: int = 0  # of steps: the control plane dies after it
     wakes_permille: int = 0  # of pauses: somebody wakes the engine, though nothing is due
+    strays_permille: int = 0  # of starts on nodes that have names: the cluster puts them elsewhere
+    cramped_permille: int = 0  # of these nodes, for each job: they cannot take it, and nobody was told
 
     @property
     def zero(self) -> Instant:
@@ -422,7 +424,7 @@ def _zone(rng: Random, zero: Instant) -> list[Instant]:
 
 def dumped(case: Month, why: str) -> str:
     facts = [json.loads(codec.encode([fact]))[0] for fact in case.script]
-    head = {name: getattr(case, name) for name in KEPT}
+    head = {name: getattr(case, name) for name in (*KEPT, *UNEQUAL)}
     return json.dumps({"why": why, **head, "script": facts}, indent=1) + "\n"
 
 
@@ -430,7 +432,8 @@ def loaded(text: str) -> Month:
     told = json.loads(text)
     script = codec.decode(json.dumps(told["script"]).encode())
     faults = tuple((at, what, lasts_ms) for at, what, lasts_ms in told["faults"])
-    return Month(**{**{name: told[name] for name in KEPT}, "script": script, "faults": faults})
+    unequal = {name: told.get(name, 0) for name in UNEQUAL}
+    return Month(**{**{name: told[name] for name in KEPT}, **unequal, "script": script, "faults": faults})
 
 
 KEPT = (
@@ -444,3 +447,5 @@ KEPT = (
     "restarts_permille",
     "wakes_permille",
 )
+#: Of such a month only if it has unequal nodes.
+UNEQUAL = ("strays_permille", "cramped_permille")

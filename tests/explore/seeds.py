@@ -7,6 +7,7 @@ from tests.explore import living
 from tests.explore.drive import run
 from tests.explore.months import Month, dumped, month
 from tests.explore.shrink import shrunk
+from tests.explore.unequal import uneven
 
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "explore"
 #: Of so many months one is also driven without anybody who wakes the engine: the decisions must be the same.
@@ -16,7 +17,7 @@ COMPARED = 8
 def tried(seed: int) -> tuple[int, str, str]:
     """The digest of what was decided, and how the month breaks a rule, with the file that shows it."""
     try:
-        return seed, lived(month(seed)), ""
+        return seed, lived(uneven(month(seed))), ""
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
         return seed, "broken", kept(seed, error)
 
@@ -39,7 +40,7 @@ def lived(one: Month) -> str:
 
 def kept(seed: int, error: Exception) -> str:
     name = named(error)
-    small = shrunk(month(seed), breaks)
+    small = shrunk(uneven(month(seed)), breaks)
     FOLDER.mkdir(parents=True, exist_ok=True)
     file = FOLDER / f"{seed}.json"
     file.write_text(dumped(small, f"{type(error).__name__}: {error}"), "utf-8")

@@ -61,6 +61,7 @@ def _without_faults(month: Month, still: Callable[[Month], bool]) -> Month:
 def _plainer_world(month: Month, still: Callable[[Month], bool]) -> Month:
     quiet: dict[str, Any] = {
         "refuses_permille": 0, "fails_permille": 0, "slow_stops": False, "restarts_permille": 0, "wakes_permille": 0,
+        "strays_permille": 0, "cramped_permille": 0,
     }  # fmt: skip
     for name, value in quiet.items():
         smaller = replace(month, **{name: value})

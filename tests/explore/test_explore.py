@@ -7,12 +7,14 @@ from random import Random
 import pytest
 
 from penstock.core.decide import targets
-from penstock.core.fold import attempts
+from penstock.core.fold import apply, attempts
+from penstock.core.model import events as e
 from tests.explore import living
 from tests.explore.drive import Drive, run
 from tests.explore.months import Month, dumped, loaded, month
 from tests.explore.seeds import COMPARED, lived, named
 from tests.explore.shrink import shrunk
+from tests.explore.unequal import uneven
 
 KEPT = sorted((Path(__file__).parent / "kept").glob("*.json"))
 SEEDS, PARTS = 60, 5
@@ -32,7 +34,7 @@ def test_months_that_nobody_has_seen_break_no_rule(part: int, request: pytest.Fi
     start = Random(f"{run_seed} {part}").randrange(1 << 40)
     for number in range(start, start + SEEDS):
         try:
-            lived(month(number))
+            lived(uneven(month(number)))
         except Exception as error:
             raise AssertionError(f"make explore SEEDS=1 START={number}: {error}") from error
 
@@ -53,7 +55,8 @@ def test_the_live_loop_bears_kills_in_months_that_nobody_has_seen(
 
 def test_a_month_is_the_same_wherever_it_is_read_again() -> None:
     for seed in range(20):
-        assert loaded(dumped(month(seed), "")) == month(seed)
+        one = uneven(month(seed))
+        assert loaded(dumped(one, "")) == one
 
 
 def test_the_same_month_is_decided_in_the_same_way() -> None:
@@ -67,7 +70,7 @@ def _found(seeds: range) -> str:
     """The first rule that one of these months breaks."""
     for seed in seeds:
         try:
-            lived(month(seed))
+            lived(uneven(month(seed)))
         except Exception as error:  # noqa: BLE001 - any rule
             return named(error)
     return ""
@@ -84,6 +87,12 @@ def test_a_job_that_begins_beside_itself_is_seen(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(attempts, "must_be_alone", lambda _: None)
     monkeypatch.setattr("penstock.core.fold.state.Attempt.ready", property(lambda self: self.phase == "promised"))
     assert _found(range(40))
+
+
+def test_gpus_that_are_counted_on_other_nodes_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the cluster says of where it put a start is not heard."""
+    monkeypatch.setitem(apply.APPLY, e.AttemptPlaced, lambda _, __: None)
+    assert _found(range(20_079, 20_110)).startswith("Violated GPUs are counted where they are not")
 
 
 def test_a_month_is_made_smaller_and_breaks_the_same_rule() -> None:
