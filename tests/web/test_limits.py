@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from statistics import quantiles
@@ -14,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.web.app import Limits
-from penstock.web.limits import MOST_BYTES, Buckets
+from penstock.web.limits import MOST_BYTES, MOST_STREAMS, MOST_STREAMS_WITH_BROWSERS, Buckets, Streams
+from penstock.web.problems import Problem
 from tests.awaiting import story
 from tests.web.kit import running
 
@@ -32,6 +34,21 @@ def test_a_bucket_grants_its_burst_and_its_rate_and_no_more(gaps: list[float]) -
         granted += not wait
         assert granted <= 3 + 2 * clock[0] + 1e-6
         assert 0 <= wait <= 0.5
+
+
+def test_streams_of_few_tokens_leave_room_for_everybody_else() -> None:
+    """Five tokens with browsers had all 1,000 streams; everybody else was told to have 50 open."""
+    streams = Streams()
+    with ExitStack() as opened:
+        for k in range(40):
+            for _ in range(MOST_STREAMS):
+                try:
+                    opened.enter_context(streams.take(f"browser-{k}", f"token-{k % 10}"))
+                except Problem:
+                    break
+        opened.enter_context(streams.take("admin", "admin"))
+        assert max(streams.each.used.values()) == MOST_STREAMS
+        assert max(streams.with_browsers.used.values()) == MOST_STREAMS_WITH_BROWSERS
 
 
 def test_buckets_of_clients_long_gone_are_forgotten() -> None:

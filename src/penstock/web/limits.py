@@ -43,16 +43,17 @@ class Buckets:
 
 
 class Room:
-    """How much of something is in use: of all callers, and of each."""
+    """How much of something is in use: of all callers (None: without a bound), and of each."""
 
-    def __init__(self, most: int, most_each: int) -> None:
+    def __init__(self, most: int | None, most_each: int) -> None:
         self.most, self.most_each = most, most_each
         self.used: Counter[str] = Counter()
         self.total = 0
 
     @contextmanager
     def take(self, caller: str, amount: int, problem: Callable[[], Problem]) -> Iterator[None]:
-        if self.total + amount > self.most or self.used[caller] + amount > self.most_each:
+        is_full = self.most is not None and self.total + amount > self.most
+        if is_full or self.used[caller] + amount > self.most_each:
             raise problem()
         self.used[caller] += amount
         self.total += amount
@@ -99,12 +100,12 @@ def _too_many_bodies() -> Problem:
 
 class Streams:
     """Room for answers that do not end by themselves: of each token, and of each with all browsers that it has let in,
-    who would otherwise be as many clients as they like.
+    who would otherwise be as many clients as they like. Of all together connections are the bound, where the oldest
+    streams give way (`connections`): a bound here would let a few tokens lock out everybody else.
     """
 
     def __init__(self) -> None:
-        most = 20 * MOST_STREAMS
-        self.each, self.with_browsers = Room(most, MOST_STREAMS), Room(most, MOST_STREAMS_WITH_BROWSERS)
+        self.each, self.with_browsers = Room(None, MOST_STREAMS), Room(None, MOST_STREAMS_WITH_BROWSERS)
 
     @contextmanager
     def take(self, caller: str, first: str) -> Iterator[None]:

@@ -154,6 +154,17 @@ async def test_an_array_is_answered_as_a_whole(tmp_path: Path) -> None:
 
 
 @story
+async def test_another_teams_array_is_not_found_like_one_that_nobody_submitted(tmp_path: Path) -> None:
+    """The answer named the array's first job, `j0/0`, and so told that there is one."""
+    async with running(tmp_path, CLOUD) as penstock:
+        theirs = await penstock.submits(penstock.team("a"), gpus=1, count=2)
+        approver = (await named(penstock, "approver", "bea", "b"))[1]
+        for job in (theirs, "j77"):
+            reply = await answers(approver, job, approved=False)
+            assert (reply.status_code, job in reply.text, "/0" in reply.text) == (404, True, False)
+
+
+@story
 async def test_less_may_be_approved_than_was_asked_for(tmp_path: Path) -> None:
     async with asking(tmp_path) as penstock:
         job = await asks(penstock, penstock.team("a"), run_time="1h")

@@ -160,10 +160,11 @@ def _said(reply: schemas.Answer, pending: list[OpenApproval], so: bool, view: Vi
 
 
 def _must_exist(reader: Reader, caller: Token, job: str) -> None:
-    """An array has no row of its own: its first job stands for it."""
-    if reader.job(job) is None and reader.job(f"{job}/0") is not None:
-        job = f"{job}/0"
-    deps.find_job(reader, caller, job)
+    """An array has no row of its own: its first job stands for it, and is not named to another team."""
+    row = reader.job(job) or reader.job(f"{job}/0")
+    if row is None:
+        raise not_found("job", job)
+    own(caller, row.team, "job", job)
 
 
 async def _second_person(reader: Reader, caller: Token, asker: str, whose: str) -> None:
