@@ -5,6 +5,7 @@ Without a sites file this machine is the one site, owned, with a slot for each o
 
 import asyncio
 import contextlib
+import ctypes
 import functools
 import gc
 import hashlib
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
 #: Threads take turns this often: what is asked while the engine thinks is answered within a few of these.
 TURN_SECONDS: Final = 0.001
+M_ARENA_MAX: Final = -8  #: as malloc.h has it
+ARENAS: Final = 2
 
 
 def event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -69,6 +72,7 @@ async def up(options: Options, started: Callable[[str, str, str], None]) -> None
     """Run until a signal. `started` is told the address, the token's file and a browser's way in, once all is up."""
     from penstock.web.server import address_of, bind
 
+    _share_arenas()
     certificate = _certificate(options)
     sock = bind(options.listen, options.port)
     with contextlib.closing(sock), _for_us_alone() as umask:
@@ -379,6 +383,14 @@ async def _doors(
         await asyncio.wait([task])
         for execution in elsewhere:
             await execution.cluster.close()
+
+
+def _share_arenas() -> None:
+    """glibc gives each thread an arena of its own, and we have thirty threads: what they give back stays in pieces, and
+    memory grew by fourteen megabytes an hour. Elsewhere there is no such function.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
 
 
 def _calm_the_collector() -> None:
