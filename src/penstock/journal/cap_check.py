@@ -10,28 +10,12 @@ from typing import Any, Final
 
 from penstock.core.errors import BadInput
 from penstock.core.fold import invariants
-from penstock.core.fold.apply import fold_step
 from penstock.core.fold.state import State
 from penstock.core.model import events as e
-from penstock.core.model.lifecycle import Broken
 from penstock.core.units import MICRO, Money
+from penstock.journal.folding import fold_all
 
 CHECKED_STEPS: Final = 500  #: all invariants are checked after so many steps, and after the last: it takes a while
-
-
-def fold_all(rows: Iterable[Any], where: str) -> Iterator[tuple[Any, State]]:
-    """Each row with the state after it. Raises `BadInput` if a row breaks a promise, or cannot follow those before."""
-    state = State()
-    state.watch()
-    for row in rows:
-        try:
-            fold_step(state, row.at, row.inputs, row.outputs)
-        except Broken as broken:  # where a promise is applied, the state refuses what must never be
-            raise BadInput(f"{where}: step {row.number} breaks a promise: {broken}.") from broken
-        except Exception as error:  # events that never followed each other raise whatever they like
-            words = f"{type(error).__name__}: {error}"
-            raise BadInput(f"{where}: step {row.number} does not follow from those before ({words}).") from error
-        yield row, state
 
 
 def last_state(rows: Iterable[Any], where: str) -> State:

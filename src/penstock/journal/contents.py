@@ -14,8 +14,8 @@ from typing import Any, Final
 from penstock.core.errors import BadInput
 from penstock.core.fold.state import State
 from penstock.core.values import value
-from penstock.journal.cap_check import fold_all
 from penstock.journal.database import CHUNK, Database, as_bytes, hash_of, tables_sql
+from penstock.journal.folding import fold_all
 from penstock.journal.open import database, must_exist, reachable
 from penstock.journal.projection import project
 from penstock.journal.schema import PROJECTION, TABLES, Changes, Table

@@ -16,6 +16,7 @@ from penstock.core.errors import BadInput
 from penstock.core.units import Instant
 from penstock.formatting import instant
 from penstock.journal.anchors import Anchor, write_anchor
+from penstock.journal.folding import fold_all
 from penstock.journal.journal import Held
 from penstock.journal.open import is_postgres, must_exist, open_journal, reachable, read
 from penstock.journal.writer import JournalWriter
@@ -85,6 +86,8 @@ def restore(where: str, anchors: Sequence[str] = ()) -> None:
     """Note that this journal goes on in any case, in itself and after these anchors."""
     now = int(time.time() * 1000)
     with reachable(), closing(open_journal(where, create=False)) as journal:
+        for _ in fold_all(journal.read(), where):  # one that no start could go on from is not put in charge
+            pass
         epoch = _taken(journal)
         note = Anchor(journal.claims().head, journal.installation, now, restored=True)
         for file in anchors:

@@ -16,7 +16,6 @@ from typing import Any
 
 from penstock.core.engine import Step
 from penstock.core.errors import BadInput
-from penstock.core.fold.apply import fold_step
 from penstock.core.fold.state import State
 from penstock.core.units import Instant
 from penstock.formatting import duration
@@ -35,6 +34,7 @@ from penstock.journal.database import (
     tables_sql,
     upsert,
 )
+from penstock.journal.folding import fold_row
 from penstock.journal.hash_chain import FORMAT, GENESIS, Stored, checked, refuse_format, stored
 from penstock.journal.head_memory import HeadMemory
 from penstock.journal.journal import Durability, Fenced, Held, KeptClaim, KeptClaims, Missing, Row
@@ -284,7 +284,7 @@ class JournalWriter:
         state, changes, number = State(), Changes(), projected
         state.watch()
         for row in self.read():
-            fold_step(state, row.at, row.inputs, row.outputs)
+            fold_row(state, row, self.db.where)
             if row.number > projected:
                 number = row.number
                 project(state, row, changes)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from penstock.core.decide.rules import Rules
-from penstock.core.engine import Engine, Step, replay
+from penstock.core.engine import Engine, Step
 from penstock.core.errors import BadInput
 from penstock.core.fold.state import State
 from penstock.core.ids import site_of
@@ -27,6 +27,7 @@ from penstock.core.values import value
 from penstock.drivers.driver import Work
 from penstock.forecast import live as live_forecast
 from penstock.journal import codec
+from penstock.journal.folding import fold_row
 from penstock.journal.journal import Fenced, Journal, Unwritable
 from penstock.journal.projection import project
 from penstock.journal.seal import Doubtful
@@ -156,17 +157,14 @@ class Sequencer:
                 after, engine.state = kept[0], snapshot.restored(*kept)
         except Doubtful as doubt:
             after, self.doubt = 0, f"All steps were folded: {doubt}. Check who else can write the journal."
-        rows = self.journal.read(after)
-        self.engine = replay(self._counted(rows), engine)
+        self.unsaved = 0
+        for row in self.journal.read(after):
+            self.unsaved += len(row.inputs) + len(row.outputs)
+            fold_row(engine.state, row, "The journal")
+        self.engine = engine
         if self.doubt and not after:  # the next `save` replaces what nobody believes
             self.unsaved = max(self.unsaved, SNAPSHOT_EVENTS, len(engine.state.jobs))
         self.engine.state.watch()  # note changes, for the journal's projection
-
-    def _counted(self, rows: Iterable[Any]) -> Iterator[tuple[Instant, Iterable[e.Event], Iterable[e.Event]]]:
-        self.unsaved = 0
-        for row in rows:
-            self.unsaved += len(row.inputs) + len(row.outputs)
-            yield row.at, row.inputs, row.outputs
 
     def outstanding(self) -> list[SiteAction]:
         state = self.state_now()
