@@ -1,5 +1,5 @@
-"""Folds recorded steps, and names the one that cannot be folded. A start, `replay`, `journal rebuild` and `restore` read
-a journal this way.
+"""Folds recorded steps, and names the one that cannot be folded. A start, `replay`, `journal rebuild` and `journal
+restore` read a journal this way.
 """
 
 from collections.abc import Iterable, Iterator
