@@ -44,6 +44,7 @@ ALONE: Final = (
     "tests/capacity/test_autoscaler.py",
     "tests/cli/test_approvals.py",
     "tests/cli/test_live.py",
+    "tests/conformance/test_unequal.py",
     "tests/devcluster/test_cluster.py",
     "tests/e2e/test_page.py",
     "tests/faults/test_outages.py",

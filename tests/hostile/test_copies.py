@@ -96,6 +96,7 @@ def test_a_fresh_copy_is_refused_while_the_original_lives(plane: ControlPlane, t
     ran = tmp_path / "ran"
     name = plane.submit("sh", "-c", f"echo $$ >> {ran}; sleep 60")
     until(ran.exists)
+    until(lambda: plane.job(name)["state"] == "running")  # later steps would make the copy one that has lost them
     copy = copied(plane, tmp_path / "copy")
     assert "This journal is a copy" in refused(plane.home, "--journal", str(copy), *sites_of(plane))
     assert plane.job(name)["state"] == "running"
