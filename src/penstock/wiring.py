@@ -131,6 +131,7 @@ async def running(
         with reachable():
             _know_tokens(guard.tokens, reader, options.home, older)
             _say(parts.anchoring.check())
+            _say(filter(None, [journal.memory_trouble()]))
         async with (
             guard.denials.saved(),
             guard.tokens.followed(reader),

@@ -3,15 +3,18 @@
 The database is rewound by hand here; `tests/faults/test_failover.py` does it with a real primary and its standby.
 """
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.journal import restore as restores
 from penstock.journal.database import hash_of
-from penstock.journal.head_memory import HeadMemory, Remembered
+from penstock.journal.head_memory import MOST, HeadMemory, Remembered
 from penstock.journal.journal import Fenced, Held, LostSteps
 from penstock.journal.open import open_journal
 from penstock.journal.writer import JournalWriter
@@ -27,7 +30,9 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def opened(where: str, home: Path) -> JournalWriter:
     home.mkdir(exist_ok=True)
-    return open_journal(where, memory=HeadMemory(home / "head.json"))
+    journal = open_journal(where, memory=HeadMemory(home / "head.json"))
+    journal.remember()
+    return journal
 
 
 @pytest.fixture
@@ -131,6 +136,7 @@ def test_a_person_lets_it_go_on_for_every_home_and_a_second_loss_is_refused_agai
         here.release(epoch)
     with closing(opened(where, tmp_path / "standby")) as standby:
         standby.claim("there", LEASE, LEASE)
+        standby.remember()
         rewind(standby, 6)
     for home in ("standby", "home"):
         with closing(opened(where, tmp_path / home)) as again, pytest.raises(LostSteps, match="1 step is missing"):
@@ -163,31 +169,176 @@ def test_a_remembered_head_is_lowered_only_on_purpose(tmp_path: Path) -> None:
     one, other = HeadMemory(file), HeadMemory(file)
     one.note(Remembered("i", "9:aa"))
     other.note(Remembered("i", "7:bb"))
-    assert one.read() == Remembered("i", "9:aa")
+    assert one.read("i") == Remembered("i", "9:aa")
     other.note(Remembered("i", "7:bb", restored=1))
-    assert one.read() == Remembered("i", "7:bb", restored=1)
+    assert one.read("i") == Remembered("i", "7:bb", restored=1)
     one.note(Remembered("i", "5:cc", restored=1), lower=True)
-    assert HeadMemory(file).read() == Remembered("i", "5:cc", restored=1)
-    one.note(Remembered("another", "1:dd"))
-    assert HeadMemory(file).read() == Remembered("another", "1:dd")
+    assert HeadMemory(file).read("i") == Remembered("i", "5:cc", restored=1)
     assert file.stat().st_mode & 0o777 == 0o600
     for memory in (one, other):
         memory.close()
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"installation":"i","head":"x:aa"}', b'{"installation":"i"}'])
-def test_a_damaged_file_remembers_nothing(tmp_path: Path, text: bytes) -> None:
+SOUND = msgspec.json.encode(Remembered("i", "9:aa")).ljust(1_999) + b"\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\0" * 2_000,
+        SOUND[:50],
+        SOUND.replace(b"9:aa", b"9:za"),
+        SOUND.replace(b"9:aa", b"9:a"),
+        SOUND.replace(b"9:aa", b"x:aa"),
+        SOUND.replace(b'"at":0', b'"at":' + b"9" * 30),
+        b"{",
+        b"[]",
+        b'{"installation":"i"}',
+    ],
+)
+def test_a_damaged_file_is_said_and_written_anew(tmp_path: Path, text: bytes) -> None:
+    """A link that was no hash ended the start with a traceback, and an emptied file was taken for a new one."""
     (tmp_path / "head.json").write_bytes(text)
     memory = HeadMemory(tmp_path / "head.json")
-    assert memory.read() is None
+    assert memory.read("i") is None
+    assert "is damaged" in memory.trouble
     memory.note(Remembered("i", "9:aa"))
-    assert memory.read() == Remembered("i", "9:aa")
+    assert HeadMemory(tmp_path / "head.json").read("i") == Remembered("i", "9:aa")
+    assert "is damaged" in memory.trouble  # a person should still know
     memory.close()
 
 
-def test_a_head_that_cannot_be_noted_is_said_and_stops_nothing(tmp_path: Path) -> None:
-    (tmp_path / "head.json").mkdir()
+def test_a_home_without_the_file_is_new_and_not_damaged(tmp_path: Path) -> None:
     memory = HeadMemory(tmp_path / "head.json")
+    assert (memory.read("i"), memory.trouble) == (None, "")
+
+
+def test_each_installation_has_its_own_head(tmp_path: Path) -> None:
+    """A start with another journal wrote over what was remembered of the right one."""
+    memory = HeadMemory(tmp_path / "head.json")
+    memory.note(Remembered("i", "9:aa", missing="é" * 1_200))
+    memory.note(Remembered("another", "1:dd"))
+    memory.note(Remembered("i", "10:bb"))
+    again = HeadMemory(tmp_path / "head.json")
+    assert again.read("i") == Remembered("i", "10:bb")
+    assert again.read("another") == Remembered("another", "1:dd")
+    assert (again.read("third"), again.trouble) == (None, "")
+    for k in range(MOST):
+        memory.note(Remembered(f"more {k}", "1:dd"))
+    assert f"the heads of {MOST} other installations" in memory.trouble
+    memory.note(Remembered("i", "11:cc"))
+    assert memory.trouble == ""
+    assert again.read("another") == Remembered("another", "1:dd")
+    memory.close()
+
+
+@pytest.mark.parametrize(
+    "put", [Path.mkdir, os.mkfifo, lambda file: file.symlink_to("/dev/zero"), lambda file: file.symlink_to("gone")]
+)
+def test_what_is_no_plain_file_is_neither_waited_for_nor_followed(tmp_path: Path, put: Callable[[Path], None]) -> None:
+    """A start waited for ever for a pipe, without a word."""
+    file = tmp_path / "head.json"
+    put(file)
+    memory = HeadMemory(file)
+    assert memory.read("i") is None
+    assert "is damaged" in memory.trouble
     memory.note(Remembered("i", "9:aa"))
     assert "cannot be noted" in memory.trouble
-    assert memory.read() is None
+
+
+def test_a_head_that_could_not_be_noted_is_noted_with_the_next_heartbeat(
+    journal: JournalWriter, tmp_path: Path
+) -> None:
+    """Nobody read that it was not noted; and it was noted only with the next step, which may be days later."""
+    file = tmp_path / "home" / "head.json"
+    journal.close()
+    file.unlink()
+    file.mkdir()
+    with closing(opened(journal.db.where, file.parent)) as again:
+        epoch = again.claim("here", LEASE, LEASE)
+        again.renew(epoch, LEASE, LEASE)
+        assert "cannot be noted" in again.memory_trouble()
+        file.rmdir()
+        again.renew(epoch, LEASE, LEASE)
+        assert "cannot be noted" not in again.memory_trouble()
+        found = HeadMemory(file).read(again.installation)
+        assert found is not None
+        assert found.head == again.answered()
+
+
+def test_a_start_that_the_sites_refuse_remembers_nothing(where: str, tmp_path: Path) -> None:
+    """Its journal is the wrong one."""
+    file = tmp_path / "head.json"
+    with closing(open_journal(where, memory=HeadMemory(file))) as journal:
+        append(journal, epoch := journal.claim("here", 0, LEASE), story()[:2])
+        journal.renew(epoch, 1, LEASE)
+        assert not file.exists()
+        journal.remember()
+        found = HeadMemory(file).read(journal.installation)
+        assert found is not None
+        assert found.head == journal.answered()
+
+
+# --- the same backup, twice ------------------------------------------------------------------------------------------
+
+
+def test_a_backup_that_is_restored_a_second_time_is_followed_by_a_standby(tmp_path: Path) -> None:
+    """Restores were counted, and each time the backup had one: the standby refused the healthy journal."""
+    where, backup = str(tmp_path / "journal.db"), tmp_path / "backup.db"
+    with closing(open_journal(where)) as journal:
+        append(journal, journal.claim("here", 0, LEASE), story()[:5])
+    shutil.copy(where, backup)
+    for last in (LAST, 6):  # the second time it is shorter than the standby knows
+        restores.put_in_place(str(backup), where)
+        restores.restore(where)
+        with closing(opened(where, tmp_path / "home")) as leader:
+            append(leader, epoch := leader.claim("here", 0, LEASE), story()[5:last])
+            leader.keep_claims(epoch, [], settled=True)
+            with closing(opened(where, tmp_path / "standby")) as standby:
+                with pytest.raises(Held):
+                    standby.claim("there", 1, LEASE)
+                assert standby.answered() == leader.answered()
+    with closing(opened(where, tmp_path / "standby")) as standby:
+        standby.claim("there", LEASE, LEASE)
+        assert standby.answered().startswith("6:")
+
+
+def test_a_copy_with_an_older_restore_than_the_known_one_is_refused(tmp_path: Path) -> None:
+    """Its restore is another one, and yet no new word of a person."""
+    where, backup, older = (tmp_path / f"{name}.db" for name in ("journal", "backup", "older"))
+    with closing(open_journal(str(where))) as journal:
+        append(journal, journal.claim("here", 0, LEASE), story()[:5])
+    shutil.copy(where, backup)
+    for _ in range(2):
+        shutil.copy(where, older)
+        restores.put_in_place(str(backup), str(where))
+        restores.restore(str(where))
+        with closing(opened(str(where), tmp_path / "home")) as leader:
+            append(leader, epoch := leader.claim("here", 0, LEASE), story()[5:LAST])
+            leader.keep_claims(epoch, [], settled=True)
+            leader.release(epoch)
+    with closing(opened(str(older), tmp_path / "home")) as old:
+        assert old.db.all("select count(*) from restored") == [(1,)]
+        rewind(old, 6)
+        with pytest.raises(LostSteps, match="2 steps are missing"):
+            old.claim("here", LEASE, LEASE)
+
+
+def test_a_head_that_an_older_version_noted_is_read(journal: JournalWriter, tmp_path: Path) -> None:
+    """It counts restores: the same count is no person's new word, and one more is."""
+    file = tmp_path / "home" / "head.json"
+    journal.restore(epoch_of(journal), 1_000)
+    journal.keep_claims(epoch_of(journal), [], settled=True)
+    head = journal.answered()
+    journal.close()
+    old = {"installation": journal.installation, "head": head, "restored": 1, "at": 5, "missing": ""}
+    file.write_bytes(msgspec.json.encode(old).ljust(1_999) + b"\n")
+    where = journal.db.where
+    with closing(opened(where, file.parent)) as again:
+        rewind(again, 6)
+        with pytest.raises(LostSteps, match="2 steps are missing"):
+            again.claim("here", LEASE, LEASE)
+        again.db.run("insert into restored values (?, ?)", 2_000, 6)
+        again.claim("here", LEASE, LEASE)
+        assert again.answered().startswith("6:")

@@ -236,3 +236,62 @@ def test_a_claim_is_a_plain_file_of_ours(plane: ControlPlane) -> None:
     with pytest.raises(AssertionError, match="penstock up ended with"):
         plane.start()
     assert "Traceback" not in plane.words
+
+
+@pytest.mark.slow
+def test_a_wrong_journal_takes_nothing_from_what_was_remembered_of_the_right_one(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    """A start with a new journal was refused, and an old copy was taken after it without a word: `head.json` was of the
+    new one by then."""
+    older = copied(plane, tmp_path / "older")
+    plane.ended(plane.submit("true"))
+    plane.stop()
+    remembered = (plane.home / "head.json").read_bytes()
+    for file in plane.home.glob("journal.db*"):
+        file.unlink()
+    with pytest.raises(AssertionError, match=r"[Ii]nstallation .* and this is"):
+        plane.start()
+    plane.stop()
+    assert (plane.home / "head.json").read_bytes() == remembered
+    for file in plane.home.glob("journal.db*"):
+        file.unlink()
+    shutil.copy(older, plane.home / "journal.db")
+    (plane.home / "sites/here/claim.json").unlink()  # the site does not tell
+    assert "and was answered as far as step" in refused(plane.home, *sites_of(plane))
+
+
+@pytest.mark.slow
+def test_a_damaged_memory_of_the_head_is_an_alarm_and_stops_nothing(plane: ControlPlane) -> None:
+    """A flipped bit ended the start with a traceback, a pipe held it for ever, and nobody was told that the newest step
+    was not noted."""
+    file = plane.home / "head.json"
+
+    def alarms() -> str:
+        return " ".join(alarm["text"] for alarm in plane.client().get("/v1/status").json()["alarms"])
+
+    def flipped() -> None:
+        text = file.read_bytes().replace(b":", b": ").split(b'"head": "')
+        file.write_bytes(text[0] + b'"head": "1:z' + text[1])
+
+    def piped() -> None:
+        file.unlink()
+        os.mkfifo(file)
+
+    for damage, lasts in ((flipped, False), (lambda: os.truncate(file, 50), False), (piped, True)):
+        assert "head.json" not in alarms()
+        plane.stop()
+        damage()
+        plane.start()
+        assert f"Notice: {file} is damaged" in plane.words
+        assert plane.client().get("/readyz").status_code == 200
+        assert plane.ended(plane.submit("true"))["state"] == "succeeded"
+        assert "head.json is damaged" in alarms()
+        if lasts:
+            until(lambda: "cannot be noted" in alarms())
+        plane.stop()
+        plane.start()
+    assert "cannot be noted" in alarms()
+    file.unlink()
+    until(lambda: "cannot be noted" not in alarms())
+    assert "Traceback" not in plane.words

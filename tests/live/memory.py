@@ -41,6 +41,12 @@ class MemoryJournal:
     def answered(self) -> str:
         return self.head
 
+    def remember(self) -> None:
+        pass
+
+    def memory_trouble(self) -> str:
+        return ""
+
     def silent_s(self) -> float:
         return 0.0
 

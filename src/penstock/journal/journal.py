@@ -110,6 +110,14 @@ class Journal(Protocol):
         database says later; empty: none yet. Called from any thread.
         """
 
+    def remember(self) -> None:
+        """The sites are ours: from now on what is answered is remembered for the next process, too."""
+
+    def memory_trouble(self) -> str:
+        """Why the next process may not recognise that the journal lost steps, as sentences; empty: it will. Called from
+        any thread.
+        """
+
     def silent_s(self) -> float:
         """For how many seconds the database has not answered what it was asked. Called from any thread."""
 

@@ -11,7 +11,7 @@ from penstock.core.ids import members
 from penstock.core.model.events import JobSubmitted
 from penstock.core.units import Instant
 from penstock.formatting import count, instant
-from penstock.journal.head_memory import MOST_WORDS, HeadMemory, Remembered
+from penstock.journal.head_memory import MOST_WORDS, HeadMemory, Remembered, Restores
 from penstock.journal.journal import LostSteps, Missing
 
 Head: TypeAlias = tuple[int, bytes]
@@ -26,15 +26,17 @@ class KnownHead:
         self.where, self.installation, self.memory = where, installation, memory
         self.head: Head | None = None
         self.at: Instant = 0  #: of that step; 0: not known
-        self.restored = 0  #: how often a person had let the journal go on, as of that head
+        self.restores = Restores()  #: a person's words that the journal goes on, as of that head
         self.words = ""  #: what an earlier process found missing
         self.missing = Missing(0, "")  #: what a journal that we were told to take does not have
         self.submitted: deque[tuple[int, tuple[str, ...]]] = deque(maxlen=MOST_STEPS)  #: jobs by step
-        remembered = memory.read() if memory is not None else None
-        if remembered is not None and remembered.installation == installation:
+        self.is_new = False  #: not noted in the home folder yet
+        self.is_lower = False  #: on purpose
+        remembered = memory.read(installation) if memory is not None else None
+        if remembered is not None:
             number, _, link = remembered.head.partition(":")
             self.head, self.at = (int(number), bytes.fromhex(link)), remembered.at
-            self.restored, self.words = remembered.restored, remembered.missing
+            self.restores, self.words = remembered.restores, remembered.missing
 
     @property
     def text(self) -> str:
@@ -48,36 +50,48 @@ class KnownHead:
 
     # --- what we learn -----------------------------------------------------------------------------------------------
 
-    def follow(self, head: Head, restored: int, hash_of: HashOf) -> None:
+    def follow(self, head: Head, restores: Restores, hash_of: HashOf) -> None:
         """Another process leads, and this is its head. One that is behind what we know is not followed."""
-        if restored > self.restored or self.is_in(head, hash_of):
-            self.note(head, restored, lower=restored > self.restored)
+        if restores.are_after(self.restores) or self.is_in(head, hash_of):
+            self.note(head, restores, lower=restores.are_after(self.restores))
+            self.remember()
 
-    def admit(self, head: Head, restored: int, hash_of: HashOf, *, permitted: bool) -> None:
+    def admit(self, head: Head, restores: Restores, hash_of: HashOf, *, permitted: bool) -> None:
         """We are to write this journal. Raises `LostSteps` unless it has what we know, or a person let it go on."""
         if not self.is_in(head, hash_of):
-            if not permitted and restored <= self.restored:
+            if not permitted and not restores.are_after(self.restores):
                 raise self.lost(head)
             assert self.head is not None
             self.missing = Missing(max(0, self.head[0] - head[0]), self._what(head))
-            self.note(head, restored, lower=True)
+            self.note(head, restores, lower=True)
         else:
-            self.note(head, restored)
+            self.note(head, restores)
 
-    def note(self, head: Head, restored: int, steps: Sequence[Step] = (), lower: bool = False) -> None:
+    def note(self, head: Head, restores: Restores, steps: Sequence[Step] = (), lower: bool = False) -> None:
         """The journal answered that it has this head."""
         if steps:
             self.at = steps[-1].at
             self.submitted.extend((step.number, jobs) for step in steps if (jobs := _submitted(step)))
-        if (head, restored) == (self.head, self.restored) and not steps:
+        if (head, restores) == (self.head, self.restores) and not steps:
             return
-        self.head, self.restored, self.words = head, restored, ""
-        self._remember(lower)
+        self.head, self.restores, self.words = head, restores, ""
+        self.is_new, self.is_lower = True, self.is_lower or lower
 
-    def _remember(self, lower: bool = False) -> None:
-        if self.memory is not None:
-            known = Remembered(self.installation, self.text, self.restored, self.at, self.words[:MOST_WORDS])
-            self.memory.note(known, lower)
+    def remember(self) -> None:
+        """Note it in the home folder, too. What cannot be noted is tried again at the next call."""
+        if self.memory is None or self.head is None or not self.is_new:
+            return
+        known = Remembered(
+            self.installation,
+            self.text,
+            self.restores.times,
+            self.at,
+            self.words[:MOST_WORDS],
+            self.restores.at,
+        )
+        self.memory.note(known, self.is_lower)
+        if not self.memory.failure:
+            self.is_new = self.is_lower = False
 
     # --- what is lost ------------------------------------------------------------------------------------------------
 
@@ -91,8 +105,8 @@ class KnownHead:
         else:
             found = f"has another step {number} than the one that was answered"
             gone = "this is not the journal it was"
-        self.words = self._what(head)
-        self._remember()
+        self.words, self.is_new = self._what(head), True
+        self.remember()
         if self.memory is not None:
             self.memory.sync()
         with_words = f", with {self.words}" if self.words else ""

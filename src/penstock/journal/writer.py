@@ -36,7 +36,7 @@ from penstock.journal.database import (
 )
 from penstock.journal.folding import fold_row
 from penstock.journal.hash_chain import FORMAT, GENESIS, Stored, checked, refuse_format, stored
-from penstock.journal.head_memory import HeadMemory
+from penstock.journal.head_memory import HeadMemory, Restores
 from penstock.journal.journal import Durability, Fenced, Held, KeptClaim, KeptClaims, Missing, Row
 from penstock.journal.known_head import Head, KnownHead
 from penstock.journal.projection import project
@@ -56,6 +56,7 @@ class JournalWriter:
             self._create()
         self.installation: str = db.all("select installation from journal")[0][0]
         self.known = KnownHead(db.where, self.installation, memory)
+        self.leads = False  #: the sites are ours: what we are answered is worth remembering
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
@@ -100,12 +101,12 @@ class JournalWriter:
         """
         alone = self.db.lock()
         with self.db.transaction():
-            epoch, other, until_at, head, restored = self._now()
+            epoch, other, until_at, head, restores = self._now()
             if at < until_at and not (alone and (copied or other in (holder, ""))):
-                self.known.follow(head, restored, self._hash_of)
+                self.known.follow(head, restores, self._hash_of)
                 raise Held(self._held_by(other, until_at - at))
             permitted = bool(self.db.all("select at from restores limit 1"))
-            self.known.admit(head, restored, self._hash_of, permitted=permitted)
+            self.known.admit(head, restores, self._hash_of, permitted=permitted)
             self._keep_lease(epoch + 1, holder, at + lease_ms)
         return epoch + 1
 
@@ -116,10 +117,10 @@ class JournalWriter:
         )
 
     def renew(self, epoch: int, at: Instant, lease_ms: int, claims: Sequence[KeptClaim] = ()) -> str:
-        with self._fenced(epoch) as (head, restored, holder):
+        with self._fenced(epoch) as (head, restores, holder):
             self._keep_lease(epoch, holder, at + lease_ms)
             self._keep_claims(claims)
-        self.known.note(head, restored)
+        self._note(head, restores)
         if self.memory is not None:
             self.memory.sync()
         return _noted(head)
@@ -129,16 +130,16 @@ class JournalWriter:
         with self._fenced(epoch):
             self._keep_lease(epoch, "", 0)
 
-    def _now(self) -> tuple[int, str, int, Head, int]:
-        """Epoch, holder and end of the lease; the head; and how often a person had let the journal go on."""
-        epoch, holder, until_at, number, link, restored = self.db.all(NOW)[0]
-        return epoch, holder, until_at, (number, as_bytes(link)), restored
+    def _now(self) -> tuple[int, str, int, Head, Restores]:
+        """Epoch, holder and end of the lease; the head; and a person's words that the journal goes on."""
+        epoch, holder, until_at, number, link, restored, restored_at = self.db.all(NOW)[0]
+        return epoch, holder, until_at, (number, as_bytes(link)), Restores(restored, restored_at or 0)
 
     def _keep_lease(self, epoch: int, holder: str, until_at: Instant) -> None:
         self.db.run("update lease set epoch = ?, holder = ?, until_at = ?", epoch, holder, until_at)
 
     @contextmanager
-    def _fenced(self, epoch: int) -> Iterator[tuple[Head, int, str]]:
+    def _fenced(self, epoch: int) -> Iterator[tuple[Head, Restores, str]]:
         """A transaction of whoever leads: nothing else writes to the journal."""
         self.asked_at = time.monotonic()
         try:
@@ -151,11 +152,11 @@ class JournalWriter:
         asked_at = self.asked_at
         return 0.0 if asked_at is None else time.monotonic() - asked_at
 
-    def _fence(self, epoch: int) -> tuple[Head, int, str]:
+    def _fence(self, epoch: int) -> tuple[Head, Restores, str]:
         """Raise `Fenced` unless we are the writer, and `LostSteps` unless the journal has all that we were answered.
-        The head, how often a person had let it go on, and the lease's holder.
+        The head, a person's words that it goes on, and the lease's holder.
         """
-        latest, holder, _, head, restored = self._now()
+        latest, holder, _, head, restores = self._now()
         if latest != epoch:
             raise Fenced(f"{self.db.where} is written by {holder or 'somebody else'} now; this writer must stop.")
         known = self.known.head
@@ -163,13 +164,25 @@ class JournalWriter:
             raise Fenced(f"{self.db.where}: step {head[0]} was changed by somebody else; this writer must stop.")
         if not self.known.is_in(head, self._hash_of):
             raise self.known.lost(head)
-        return head, restored, holder
+        return head, restores, holder
 
     def _hash_of(self, number: int) -> bytes | None:
         return hash_of(self.db, number)
 
     def answered(self) -> str:
         return self.known.text
+
+    def remember(self) -> None:
+        self.leads = True
+        self.known.remember()
+
+    def _note(self, head: Head, restores: Restores, steps: Sequence[Step] = ()) -> None:
+        self.known.note(head, restores, steps)
+        if self.leads:
+            self.known.remember()
+
+    def memory_trouble(self) -> str:
+        return "" if self.memory is None else self.memory.trouble
 
     def missing(self) -> Missing:
         return self.known.missing
@@ -194,8 +207,8 @@ class JournalWriter:
             if settled:
                 self.db.run("insert into restored select at, head from restores")
                 self.db.run("delete from restores")
-            restored = self._now()[-1]
-        self.known.note(head, restored)
+            restores = self._now()[-1]
+        self._note(head, restores)
         return max(epoch, above + 1)
 
     def _keep_claims(self, claims: Sequence[KeptClaim]) -> None:
@@ -208,7 +221,8 @@ class JournalWriter:
         """A person says that this backup goes on: sites are claimed anew, whatever their claims say."""
         with self._fenced(epoch):
             self.db.run("delete from claims")
-            self.db.run("insert into restores values (?, ?)", at, self._head()[0])
+            before = self.db.all("select max(at) from restored")[0][0] or 0
+            self.db.run("insert into restores values (?, ?)", max(at, before + 1), self._head()[0])
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -221,14 +235,14 @@ class JournalWriter:
         keys: Mapping[str, str],
     ) -> None:
         self.unsure = True
-        with self._fenced(epoch) as (head, restored, _):
+        with self._fenced(epoch) as (head, restores, _):
             if steps and not self._are_there(steps, head[0]):
                 head = self._append(steps, changes, head[1])
             self.db.write(KEPT_BLOB, list(blobs.items()))
             at = steps[-1].at if steps else 0
             self.db.write(KEPT_ANSWER, [(key, answer, at) for key, answer in keys.items()])
         self.unsure = False
-        self.known.note(head, restored, steps)
+        self._note(head, restores, steps)
 
     def _are_there(self, steps: Sequence[Step], head: int) -> bool:
         """True if this very append was committed before and only its answer was lost. Any other gap or overlap is
@@ -378,7 +392,10 @@ def steps_of(db: Database, after: int = 0) -> Iterator[Row]:
     yield from checked(stored_after(db, after), last, noted, db.where)
 
 
-NOW = "select epoch, holder, until_at, head, hash, (select count(*) from restored) from lease cross join journal"
+NOW = (
+    "select epoch, holder, until_at, head, hash, (select count(*) from restored), (select max(at) from restored)"
+    " from lease cross join journal"
+)
 KEPT_CLAIM = (
     "insert into claims values (?, ?, ?, ?) on conflict (site) do update set "
     "incarnation = excluded.incarnation, before = excluded.before, place = excluded.place"

@@ -190,6 +190,8 @@ class Plane:
         self.sites.know_lost(state.lost_sites)
         await self._look_at_disk()
         await self.claims.begin()
+        await self._think(self.journal.remember)
+        self._look_at_memory()
         await self.sites.look()
         self._consider_needs(await self._think(self.sequencer.needs_now))
         accept = self.setup.accept_raised_caps
@@ -551,6 +553,9 @@ class Plane:
             await self._think(self.setup.reserve.look)
             self.alarms.set("disk", "disk", DISK_FULL if self._is_short_of_disk else "")
 
+    def _look_at_memory(self) -> None:
+        self.alarms.set("journal", "head memory", self.journal.memory_trouble())
+
     def _set_back(self, asks: list[Waiting], heard: list[Fact], error: Exception) -> None:
         """Nothing was recorded. Requests fail at once; facts of sites wait until the journal is writable."""
         self._trouble, self.lost = _advice(error), isinstance(error, LostSteps)
@@ -576,6 +581,7 @@ class Plane:
             try:
                 claims = self.claims.next()
                 self.claims.committed(claims, await self.lease.renew(claims))
+                self._look_at_memory()
                 await self._think(self.sequencer.save)
                 await self._forget_keys()
                 await self._look_at_durability()
