@@ -137,7 +137,10 @@ class Scheduler:
             case e.NodesSeen():
                 told, known = dict(fact.nodes), self.names.get(fact.offer, ())
                 self.names[fact.offer] = (*known, *[name for name in told if name not in known])
-                self.seen[fact.offer] = {k: told.get(name, 0) for k, name in enumerate(self.names[fact.offer])}
+                most = self.world.offers[fact.offer].shapes[-1].gpus
+                self.seen[fact.offer] = {
+                    k: min(most, told.get(name, 0)) for k, name in enumerate(self.names[fact.offer])
+                }
             case e.NodesUnsuited():
                 self.lacking[fact.offer, fact.need] = (fact.nodes, fact.only)
             case e.NodesChanged():
