@@ -66,3 +66,12 @@ def test_every_offer_is_explained_with_file_and_line(capsys: pytest.CaptureFixtu
 def test_the_schema_is_the_one_that_ships(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "schema"]) == 0
     assert capsys.readouterr().out == (ROOT / "examples" / "policy.schema.json").read_text("utf-8")
+
+
+def test_an_editor_knows_the_roles_that_may_answer() -> None:
+    """It took any role, which `policy check` and a start refuse: requests to it wait for nobody."""
+    schema = json.loads((ROOT / "examples" / "policy.schema.json").read_text("utf-8"))
+    roles = schema["properties"]["approvals"]["items"]["properties"]["by"]["enum"]
+    for role in (*roles, "role:lead"):
+        Path("p.yaml").write_text(f"version: 1\napprovals: [{{when: 'true', by: {role}, within: 1h}}]\n")
+        assert main(["policy", "check", "p.yaml"]) == (0 if role in roles else 2), role

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from penstock.config.convert import Section, explained, keys_of
 from penstock.config.scalars import (
+    MAY_APPROVE,
     SCALARS,
     Amount,
     CelText,
@@ -46,7 +47,7 @@ FORMS: Final[dict[type, dict[str, Any]]] = {
     Currency: {"type": "string", "pattern": "^[A-Z]{3}$"},
     TimeOfDay: {"type": "string", "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$|^24:00$"},
     TimeZone: WORD,
-    Role: {"type": "string", "pattern": "^role:[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"},
+    Role: {"enum": [f"role:{name}" for name in MAY_APPROVE]},
     CelText: WORD,
     Text: {**WORD, "maxLength": 200},
 }
