@@ -16,8 +16,6 @@ from tests.explore.unequal import Scheduler
 
 #: Of so many steps the nodes of every waiting job are looked at after one.
 LOOKED_AT = 5
-#: Why a job waits that would start if there were GPUs for it.
-FOR_GPUS = ("NothingSuits", "OnlyOwned", "WaitsForOwned", "StartFailed")
 
 
 class Violated(AssertionError):
@@ -167,17 +165,6 @@ class Audit:
                     tried = node not in suits or scheduler.cramped(job.id, offer, node)
                     rule(tried or not closed, "a node suits a job that may not use it", f"{job.id}: {offer} {node}")
 
-    def nobody_starves(self, engine: Engine) -> None:
-        """When nothing will ever happen again: nobody waits for GPUs beside free ones that suit it."""
-        state, free_for_all = engine.state, engine.state.policy.governance.headroom == ()
-        for job in state.jobs.values():
-            waits = job.queued and type(job.because).__name__ in FOR_GPUS and not state.paused and free_for_all
-            for offer in job.shape.standing if waits else ():
-                pool = state.pools[offer]
-                if offer in self.scheduler.seen and pool.open and not pool.kept:
-                    starves = self.scheduler.would_take(job.id, job.spec.gpus, offer)
-                    rule(not starves, "a job waits beside nodes that suit it", f"{job.id}: {job.because}")
-
     def meters_are_covered(self, now: Instant) -> None:
         for name, (since, until) in self.world.meter.items():
             thing = self.books.things[name]
@@ -202,8 +189,6 @@ class Audit:
             rule(not quiet or job.attempt is None, "a job is forgotten where it is", f"{job.id} is {job.phase}")
         if not state.jobs and not state.nodes:
             rule(not state.ledger.leases, "money is held for nobody", list(state.ledger.leases))
-        if quiet:
-            self.nobody_starves(engine)
         for name, (since, until) in self.world.meter.items():
             thing = self.books.things[name]
             if until is not None and thing.settled:

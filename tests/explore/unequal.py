@@ -228,16 +228,6 @@ class Scheduler:
             return [e.AttemptRefused(now, attempt, EVERY_MS, "unfit", "2 Insufficient cpu", nodes=nodes)]
         return [e.AttemptRefused(now, attempt, EVERY_MS)]
 
-    def would_take(self, job: str, gpus: int, offer: str) -> bool:
-        """Whether there is room now on nodes that suit it, each of which can take it."""
-        most = max(self.seen[offer].values(), default=0)
-        suits, free = self.suits(job, offer), self.free(offer)
-        room = [gpus for k, gpus in free.items() if k in suits and not self.cramped(job, offer, k)]
-        if gpus <= most:
-            return any(left >= gpus for left in room)
-        whole, rest = divmod(gpus, most) if most else (1, 0)
-        return len([left for left in room if left == most]) >= whole + (1 if rest else 0)
-
     def choose(self, action: a.StartAttempt, room: dict[int, int]) -> Slots:
         """As it was promised, if there is room and luck; otherwise other nodes, each pod on one of its own."""
         strays = uniform(self.month.seed, "strays", action.attempt) * 1_000 < self.month.strays_permille
