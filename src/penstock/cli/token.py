@@ -19,12 +19,12 @@ def command() -> None:
     show_default=True,
 )
 @click.option("--team", default="", help="Limit the token to this team.  [default: all teams]")
-@click.option("--days", default=0, help="Days until it expires.  [default: never]")
+@click.option("--days", type=click.IntRange(1, 3650), help="Days until it expires.  [default: never]")
 @click.option("--name", default="", help="Whom it is for; `penstock audit erase` erases it.  [default: nobody named]")
 @talks
-def make(client: Client, role: str, team: str, days: int, name: str, as_json: bool) -> None:
+def make(client: Client, role: str, team: str, days: int | None, name: str, as_json: bool) -> None:
     """Create a token and print its secret once."""
-    made = client.post("/v1/tokens", {"role": role, "team": team, "days": days, "name": name})
+    made = client.post("/v1/tokens", {"role": role, "team": team, "days": days or 0, "name": name})
     print_json(made) if as_json else click.echo(made["secret"])
 
 

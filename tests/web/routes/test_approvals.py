@@ -165,13 +165,16 @@ async def test_another_teams_array_is_not_found_like_one_that_nobody_submitted(t
 
 
 @story
-async def test_less_may_be_approved_than_was_asked_for(tmp_path: Path) -> None:
+async def test_less_than_a_burst_costs_is_no_approval(tmp_path: Path) -> None:
+    """It counted as a denial: "Approved up to $1.00.", and the job ended as refused, denied by whoever approved it."""
     async with asking(tmp_path) as penstock:
         job = await asks(penstock, penstock.team("a"), run_time="1h")
         client = penstock.client(penstock.token("approver")[1])
         answer = await answers(client, job, True, amount=1 * MICRO)
-        assert answer.json() == {"job": job, "so": False, "says": "Approved up to $1.00."}
-        assert (await penstock.until(job))["state"] == "refused"
+        assert (answer.status_code, "$1.00 would not let it start" in answer.json()["detail"]) == (409, True)
+        assert [approval["job"] for approval in await waits(penstock, "jobs", 1)] == [job]
+        enough = (await waits(penstock, "jobs", 1))[0]["cost"]
+        assert (await answers(client, job, True, amount=enough)).json()["so"]
 
 
 # --- caps ------------------------------------------------------------------------------------------------------------
@@ -266,8 +269,9 @@ async def test_a_job_is_approved_up_to_an_amount_that_somebody_named(tmp_path: P
         refused = await answers(approver, job, True, amount=None)
         assert (refused.status_code, "Say which amount you approve" in refused.json()["detail"]) == (422, True)
         assert f"penstock approvals approve {job} --up-to " in (await approver.get("/")).text
-        less = await answers(approver, job, True, amount=MICRO)
-        assert less.json()["says"].startswith("Approved up to $1.00")
+        (asked,) = await waits(penstock, "jobs", 1)
+        more = await answers(approver, job, True, amount=asked["amount"] + MICRO)
+        assert more.json()["says"].startswith(f"Approved up to ${asked['amount'] / MICRO:.2f}")
 
 
 @story

@@ -124,6 +124,7 @@ async def answer(request: Request, job: str, plane: PlaneHere, reader: ReaderHer
     own(caller, pending[0].team, "job", job)
     await _second_person(reader, caller, pending[0].user, f"{job} is your own job")
     _must_have_role(caller, pending)
+    _must_suffice(reply, pending, plane.view)
     known = details(request)
     facts = [_answered(approval, reply, caller, known.digest) for approval in pending]
     recorded = await plane.tell(*facts, blobs=known.blobs)
@@ -145,6 +146,19 @@ def _answered(approval: OpenApproval, reply: schemas.Answer, caller: Token, dige
         rule=asked.rule,
         amount=asked.amount if reply.amount is None else min(reply.amount, asked.amount),  # None: denied
     )
+
+
+def _must_suffice(reply: schemas.Answer, pending: list[OpenApproval], view: View) -> None:
+    """An approval of less than a burst costs would be a denial in other words."""
+    if not reply.approved or reply.amount is None:
+        return
+    dear = next((approval.request for approval in pending if reply.amount < approval.request.cost), None)
+    if dear is not None:
+        currency = view.policy.currency
+        raise conflict(
+            f"Bursting {dear.job} costs about {money(dear.cost, currency)}, and {money(reply.amount, currency)} would"
+            f" not let it start: approve {money(dear.amount, currency)}, which covers preemptions, or deny it."
+        )
 
 
 def _said(reply: schemas.Answer, pending: list[OpenApproval], so: bool, view: View) -> str:
