@@ -78,7 +78,7 @@ def test_one_mistake_in_a_sites_file_is_a_sentence(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SITES)
 def test_any_mistake_in_any_example_is_a_sentence(name: str) -> None:
-    values = MANY if name in ("sites.yaml", "gitops.yaml", "transient.yaml") else FEW
+    values = MANY if name in ("sites.yaml", "gitops.yaml", "transient.yaml", "cluster.yaml") else FEW
     assert sentences(sites, files((EXAMPLES / name).read_text(), values)) > 100
 
 

@@ -16,7 +16,7 @@ from penstock.drivers.kubernetes import driver, terminate
 from penstock.front.binding_driver import BindingDriver
 from penstock.kube import annotations
 from tests.clusters import emptied_namespace
-from tests.front.kit import DELAY, LIMIT_S, Clustered, binding, complete, failed, home_job, ours, running
+from tests.front.kit import DELAY, LIMIT_S, Clustered, Json, binding, complete, failed, home_job, ours, running
 
 pytestmark = pytest.mark.slow
 Made = Callable[..., Clustered]
@@ -72,21 +72,28 @@ def test_a_job_with_an_unmapped_volume_waits_and_says_so(penstock: Made) -> None
     asyncio.run(tell())
 
 
+def unsuited(job: Json) -> str:
+    """What the Job says if no node suits it."""
+    conditions: list[Json] = (job.get("status") or {}).get("conditions") or []
+    return next((str(condition["message"]) for condition in conditions if condition["reason"] == "NothingSuits"), "")
+
+
 def test_a_job_that_no_node_can_take_says_so_at_once_rents_nothing_and_leaves_the_gpus_to_others(
     penstock: Made,
 ) -> None:
-    """It closed the owned offer after a minute without a word, and the next Job burst beside idle GPUs."""
+    """It closed the owned offer after a minute without a word, and the next Job burst beside idle GPUs. Then it was
+    tried there again and again; now nothing is started that no node suits.
+    """
 
     async def tell() -> None:
         here = penstock(policy=Policy("test", waiting=Waiting("constant", HOUR)))
         here.settings["lab"] = replace(here.settings["lab"], room_ms=5000, retry_ms=2000)
         async with here:
             here.apply(lasting("a", gpus=1, pod={"nodeSelector": {"lab.example/disk": "nvme"}}))
-            event = await here.says("a", "NotStarting")
-            assert event["type"] == "Warning"
-            assert "didn't match Pod's node affinity/selector" in event["message"]
-            failed = await here.says("a", "StartFailed")
-            assert "The start failed after" in failed["message"]
+            waiting = await here.shows("a", lambda job: unsuited(job) != "")
+            assert "none of the 1 nodes of lab/a100 suits it: 1 lacks node selector lab.example/disk=nvme" in unsuited(
+                waiting
+            )
             here.apply(lasting("b", gpus=8))
             assert binding(await here.shows("b", running))["site"] == "lab"
             here.finish("lab")
