@@ -17,7 +17,7 @@ from tests.explore.shrink import shrunk
 from tests.explore.unequal import uneven
 
 KEPT = sorted((Path(__file__).parent / "kept").glob("*.json"))
-SEEDS, PARTS = 60, 5
+SEEDS, PARTS = 20, 5
 
 
 @pytest.mark.parametrize("case", KEPT, ids=[case.stem for case in KEPT])
